@@ -1,0 +1,42 @@
+# Compile flags that every target shares, and helpers to declare targets.
+
+add_library(pocketlm_flags INTERFACE)
+target_compile_options(pocketlm_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
+  # The determinism contract: a multiply and an add are fused only where std::fma says so.
+  -ffp-contract=off)
+target_include_directories(pocketlm_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+if(POCKETLM_SANITIZE)
+  target_compile_options(pocketlm_flags INTERFACE
+    -fsanitize=${POCKETLM_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  target_link_options(pocketlm_flags INTERFACE -fsanitize=${POCKETLM_SANITIZE})
+endif()
+if(POCKETLM_BUILD_FUZZERS)
+  target_compile_options(pocketlm_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# pocketlm_module(NAME SOURCES … DEPENDS …): one static library for one folder of src/.
+function(pocketlm_module name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(pocketlm_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(pocketlm_${name} PUBLIC pocketlm_flags ${ARG_DEPENDS})
+endfunction()
+
+# pocketlm_test(NAME SOURCES … DEPENDS …): a GoogleTest program whose cases ctest lists one by one.
+# Tests find the source tree through POCKETLM_SOURCE_DIR.
+function(pocketlm_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} pocketlm_test_support GTest::gmock GTest::gtest_main)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 600 ENVIRONMENT "POCKETLM_SOURCE_DIR=${PROJECT_SOURCE_DIR}")
+endfunction()
+
+# pocketlm_fuzzer(NAME DEPENDS …): fuzz/NAME.cc as a libFuzzer program, corpus in fuzz/corpus/NAME.
+function(pocketlm_fuzzer name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  add_executable(${name} ${name}.cc)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()
