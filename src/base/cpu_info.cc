@@ -1,0 +1,120 @@
+#include "base/cpu_info.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include "base/file.h"
+
+namespace pocketlm {
+namespace {
+
+#if defined(__linux__)
+// Files below /proc and /sys report size 0, so ReadFile cannot serve here.
+std::string ReadPseudoFile(const std::string& path) {
+  std::string out;
+  if (FILE* file = std::fopen(path.c_str(), "r")) {
+    char buffer[4096];
+    const size_t n = std::fread(buffer, 1, sizeof(buffer), file);
+    out.assign(buffer, n);
+    std::fclose(file);
+  }
+  return out;
+}
+
+int AffinityCpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
+  return CPU_COUNT(&set);
+}
+
+// The group path of `controller` in /proc/self/cgroup; the v2 line has an empty controller list.
+std::string CgroupPath(const std::string& cgroups, const char* controller) {
+  size_t begin = 0;
+  while (begin < cgroups.size()) {
+    size_t end = cgroups.find('\n', begin);
+    if (end == std::string::npos) end = cgroups.size();
+    const std::string line = cgroups.substr(begin, end - begin);
+    const size_t first = line.find(':');
+    const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second != std::string::npos) {
+      const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
+      if (names == std::string(",") + controller + "," ||
+          (*controller != '\0' && names.find(std::string(",") + controller + ",") != std::string::npos)) {
+        return line.substr(second + 1);
+      }
+    }
+    begin = end + 1;
+  }
+  return "";
+}
+
+void TightenQuota(int cpus, int* quota) {
+  if (cpus > 0 && (*quota == 0 || cpus < *quota)) *quota = cpus;
+}
+
+// Whole CPUs of the tightest quota on the way from the process's group to the root; 0 for no limit.
+int QuotaCpus() {
+  const std::string cgroups = ReadPseudoFile("/proc/self/cgroup");
+  int quota = 0;
+  const auto walk = [&](const std::string& root, std::string path, auto&& read) {
+    while (true) {
+      TightenQuota(read(root + path), &quota);
+      if (path.empty() || path == "/") break;
+      const size_t slash = path.rfind('/');
+      path = slash == std::string::npos ? "" : path.substr(0, slash);
+    }
+  };
+  walk("/sys/fs/cgroup", CgroupPath(cgroups, ""), [](const std::string& directory) {
+    return internal::CpusFromCpuMax(ReadPseudoFile(directory + "/cpu.max").c_str());
+  });
+  walk("/sys/fs/cgroup/cpu", CgroupPath(cgroups, "cpu"), [](const std::string& directory) {
+    const std::string line = ReadPseudoFile(directory + "/cpu.cfs_quota_us") + " " +
+                             ReadPseudoFile(directory + "/cpu.cfs_period_us");
+    return internal::CpusFromCpuMax(line.c_str());
+  });
+  return quota;
+}
+#endif
+
+}  // namespace
+
+namespace internal {
+int CpusFromCpuMax(const char* line) {
+  long long quota = 0, period = 0;
+  if (std::sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
+  return static_cast<int>(std::clamp<long long>(quota / period, 1, 1 << 16));
+}
+}  // namespace internal
+
+const CpuFeatures& GetCpuFeatures() {
+  static const CpuFeatures features = [] {
+    CpuFeatures f;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    f.avx2_fma_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("f16c");
+#endif
+    return f;
+  }();
+  return features;
+}
+
+int AvailableCpus() {
+  int cpus = static_cast<int>(std::thread::hardware_concurrency());
+#if defined(__linux__)
+  if (const int affinity = AffinityCpus(); affinity > 0) cpus = affinity;
+  if (const int quota = QuotaCpus(); quota > 0) cpus = std::min(cpus, quota);
+#endif
+  return std::max(cpus, 1);
+}
+
+}  // namespace pocketlm

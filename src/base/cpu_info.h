@@ -1,0 +1,25 @@
+// What the CPU and the operating system give this process.
+#pragma once
+
+namespace pocketlm {
+
+// Instruction sets of the running CPU that the kernels know. Compiled without ISA flags, so it is safe
+// on the oldest CPU. All false on other architectures.
+struct CpuFeatures {
+  bool avx2_fma_f16c = false;
+};
+
+// Detected once; thread-safe.
+const CpuFeatures& GetCpuFeatures();
+
+// CPUs this process may use: min(affinity mask, floor(cgroup CPU quota)), at least 1.
+// The quota is the tightest of the process's cgroup and its ancestors (v2 `cpu.max`, v1 `cpu.cfs_quota_us`).
+int AvailableCpus();
+
+namespace internal {
+// For tests: the quota in whole CPUs that a cgroup v2 `cpu.max` line grants; 0 if it sets no limit or
+// cannot be read. "150000 100000" → 1, "max 100000" → 0.
+int CpusFromCpuMax(const char* line);
+}  // namespace internal
+
+}  // namespace pocketlm

@@ -1,0 +1,65 @@
+// A persistent pool of worker threads for data-parallel loops.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace pocketlm {
+
+// A non-owning reference to a callable void(size_t begin, size_t end, int thread).
+class RangeBody {
+ public:
+  template <typename F, typename = std::enable_if_t<!std::is_same_v<std::decay_t<F>, RangeBody>>>
+  RangeBody(F&& f)  // NOLINT: implicit on purpose
+      : object_(const_cast<void*>(static_cast<const void*>(&f))),
+        call_([](void* object, size_t begin, size_t end, int thread) {
+          (*static_cast<std::remove_reference_t<F>*>(object))(begin, end, thread);
+        }) {}
+  void operator()(size_t begin, size_t end, int thread) const { call_(object_, begin, end, thread); }
+
+ private:
+  void* object_;
+  void (*call_)(void*, size_t, size_t, int);
+};
+
+// Workers spin for about 20 µs after a loop and then sleep, so an idle pool costs no CPU.
+class ThreadPool {
+ public:
+  // `num_threads` ≥ 1 counts the calling thread; num_threads − 1 workers are started.
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(begin, end, thread) until [0, count) is covered, in chunks of `chunk` ≥ 1 claimed by whichever
+  // thread is free; `thread` is in [0, num_threads()). Returns when all is done. The body must not throw or
+  // call ParallelFor. Callable from any thread: concurrent calls run one after the other.
+  void ParallelFor(size_t count, size_t chunk, RangeBody body);
+
+ private:
+  struct Job {
+    const RangeBody* body = nullptr;
+    size_t count = 0;
+    size_t chunk = 1;
+  };
+
+  void WorkerLoop(int thread);
+  void RunChunks(const Job& job, int thread);
+
+  std::vector<std::thread> workers_;
+  std::mutex caller_mutex_;
+  Job job_;                             // written by the caller before generation_ advances
+  std::atomic<size_t> next_{0};         // first index not yet claimed
+  std::atomic<uint32_t> generation_{0}; // one more for each job
+  std::atomic<uint32_t> running_{0};    // workers that have not finished the current job
+  std::atomic<bool> stop_{false};
+};
+
+}  // namespace pocketlm
