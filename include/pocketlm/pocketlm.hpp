@@ -1,0 +1,199 @@
+// PocketLM for C++: a thin RAII layer over pocketlm.h, header-only. Failures throw plm::Error; everything
+// else (text, ownership, threads) is as in pocketlm.h.
+#ifndef POCKETLM_POCKETLM_HPP_
+#define POCKETLM_POCKETLM_HPP_
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pocketlm/pocketlm.h"
+
+namespace plm {
+
+class Error : public std::runtime_error {
+ public:
+  Error(plm_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  plm_status status() const { return status_; }
+
+ private:
+  plm_status status_;
+};
+
+namespace internal {
+inline void Check(plm_status status) {
+  if (status != PLM_OK) throw Error(status, plm_last_error());
+}
+// Takes over a string that the C API allocated.
+inline std::string TakeString(char* text) {
+  std::unique_ptr<char, void (*)(char*)> owner(text, plm_string_free);
+  return text != nullptr ? std::string(text) : std::string();
+}
+}  // namespace internal
+
+// A tokenizer, owned (Load) or borrowed from a model (Model::tokenizer).
+class Tokenizer {
+ public:
+  // From a GGUF file, a Hugging Face folder or a tokenizer.json.
+  static Tokenizer Load(const std::string& path) {
+    plm_tokenizer* handle = nullptr;
+    internal::Check(plm_tokenizer_load(path.c_str(), &handle));
+    return Tokenizer(std::shared_ptr<const plm_tokenizer>(
+        handle, [](const plm_tokenizer* t) { plm_tokenizer_free(const_cast<plm_tokenizer*>(t)); }));
+  }
+
+  int32_t vocab_size() const { return plm_tokenizer_vocab_size(handle_.get()); }
+
+  std::vector<int32_t> Encode(std::string_view text, const plm_encode_options* options = nullptr) const {
+    size_t count = 0;
+    internal::Check(plm_tokenizer_encode(handle_.get(), text.data(), text.size(), options, nullptr, 0, &count));
+    std::vector<int32_t> ids(count);
+    internal::Check(
+        plm_tokenizer_encode(handle_.get(), text.data(), text.size(), options, ids.data(), ids.size(), &count));
+    return ids;
+  }
+
+  // The exact bytes of the ids.
+  std::string Decode(const std::vector<int32_t>& ids) const {
+    char* text = nullptr;
+    size_t bytes = 0;
+    internal::Check(plm_tokenizer_decode(handle_.get(), ids.data(), ids.size(), &text, &bytes));
+    std::unique_ptr<char, void (*)(char*)> owner(text, plm_string_free);
+    return std::string(text, bytes);
+  }
+
+  // Empty for an id outside the vocabulary.
+  std::string_view Piece(int32_t id) const {
+    size_t bytes = 0;
+    const char* piece = plm_tokenizer_piece(handle_.get(), id, &bytes);
+    return piece != nullptr ? std::string_view(piece, bytes) : std::string_view();
+  }
+
+ private:
+  friend class Model;
+  explicit Tokenizer(std::shared_ptr<const plm_tokenizer> handle) : handle_(std::move(handle)) {}
+  std::shared_ptr<const plm_tokenizer> handle_;
+};
+
+// A loaded model; copies share it.
+class Model {
+ public:
+  static Model Load(const std::string& path, const plm_model_options* options = nullptr) {
+    plm_model* handle = nullptr;
+    internal::Check(plm_model_load(path.c_str(), options, &handle));
+    return Model(std::shared_ptr<plm_model>(handle, plm_model_free));
+  }
+
+  // Shares ownership of the model.
+  Tokenizer tokenizer() const {
+    return Tokenizer(std::shared_ptr<const plm_tokenizer>(handle_, plm_model_tokenizer(handle_.get())));
+  }
+  bool has_chat_template() const { return plm_model_has_chat_template(handle_.get()); }
+  std::string Describe() const {
+    char* json = nullptr;
+    internal::Check(plm_model_describe(handle_.get(), &json));
+    return internal::TakeString(json);
+  }
+  std::string RenderChat(const std::string& messages_json, const plm_chat_options* options = nullptr) const {
+    char* text = nullptr;
+    internal::Check(plm_model_render_chat(handle_.get(), messages_json.c_str(), options, &text));
+    return internal::TakeString(text);
+  }
+  plm_model* get() const { return handle_.get(); }
+
+ private:
+  friend class Session;
+  explicit Model(std::shared_ptr<plm_model> handle) : handle_(std::move(handle)) {}
+  std::shared_ptr<plm_model> handle_;
+};
+
+// Return true to go on, false to cancel. Must not throw.
+using TextCallback = std::function<bool(std::string_view text)>;
+using ProgressCallback = std::function<bool(double fraction)>;
+
+struct Generation {
+  std::string text;
+  plm_generate_result result;
+};
+
+// One conversation. Keeps its model alive.
+class Session {
+ public:
+  explicit Session(const Model& model, const plm_session_options* options = nullptr) : model_(model) {
+    plm_session* handle = nullptr;
+    internal::Check(plm_session_create(model.get(), options, &handle));
+    handle_.reset(handle);
+  }
+
+  uint32_t context_length() const { return plm_session_context_length(handle_.get()); }
+  void Reset() { internal::Check(plm_session_reset(handle_.get())); }
+  void Cancel() { plm_session_cancel(handle_.get()); }
+
+  void SetText(std::string_view text, const plm_encode_options* options = nullptr) {
+    internal::Check(plm_session_set_text(handle_.get(), text.data(), text.size(), options));
+  }
+  // Returns whether the prompt was shortened.
+  bool SetChat(const std::string& messages_json, const plm_chat_options* options = nullptr) {
+    bool truncated = false;
+    internal::Check(plm_session_set_chat(handle_.get(), messages_json.c_str(), options, &truncated));
+    return truncated;
+  }
+  void SetTokens(const std::vector<int32_t>& ids) {
+    internal::Check(plm_session_set_tokens(handle_.get(), ids.data(), ids.size()));
+  }
+  std::vector<int32_t> Tokens() const {
+    size_t count = 0;
+    internal::Check(plm_session_tokens(handle_.get(), nullptr, 0, &count));
+    std::vector<int32_t> ids(count);
+    internal::Check(plm_session_tokens(handle_.get(), ids.data(), ids.size(), &count));
+    return ids;
+  }
+  std::vector<float> Logits() {
+    std::vector<float> logits(static_cast<size_t>(model_.tokenizer().vocab_size()));
+    internal::Check(plm_session_logits(handle_.get(), logits.data(), logits.size()));
+    return logits;
+  }
+
+  Generation Generate(const plm_generate_options* options = nullptr, const TextCallback& callback = {}) {
+    Generation out;
+    out.result.size_bytes = sizeof(out.result);
+    char* text = nullptr;
+    const plm_text_callback trampoline = [](const char* piece, size_t bytes, void* user) {
+      return (*static_cast<const TextCallback*>(user))(std::string_view(piece, bytes));
+    };
+    internal::Check(plm_session_generate(handle_.get(), options, callback ? trampoline : nullptr,
+                                         const_cast<TextCallback*>(&callback), &text, &out.result));
+    out.text = internal::TakeString(text);
+    return out;
+  }
+
+  plm_perplexity_result Perplexity(std::string_view text, const plm_perplexity_options* options = nullptr,
+                                   const ProgressCallback& progress = {}) {
+    plm_perplexity_result result;
+    result.size_bytes = sizeof(result);
+    const plm_progress_callback trampoline = [](double fraction, void* user) {
+      return (*static_cast<const ProgressCallback*>(user))(fraction);
+    };
+    internal::Check(plm_session_perplexity(handle_.get(), text.data(), text.size(), options,
+                                           progress ? trampoline : nullptr, const_cast<ProgressCallback*>(&progress),
+                                           &result));
+    return result;
+  }
+
+  plm_session* get() const { return handle_.get(); }
+
+ private:
+  struct Free {
+    void operator()(plm_session* session) const { plm_session_free(session); }
+  };
+  Model model_;
+  std::unique_ptr<plm_session, Free> handle_;
+};
+
+}  // namespace plm
+
+#endif  // POCKETLM_POCKETLM_HPP_
