@@ -1,0 +1,168 @@
+#include "base/json.h"
+
+#include <algorithm>
+#include <new>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace pocketlm {
+namespace {
+
+using nlohmann::json;
+
+// What a value takes in memory, rounded up: an array grows by doubling, a map node carries its
+// links, every heap block its header.
+constexpr uint64_t kArrayElementBytes = 32;
+constexpr uint64_t kObjectMemberBytes = 112;
+constexpr uint64_t kStringBytes = 48;
+constexpr uint64_t kArrayBytes = 48;
+constexpr uint64_t kObjectBytes = 80;
+constexpr size_t kShortStringBytes = 15;
+
+// Builds the DOM from nlohmann's parser events. A method that returns false stops the parser;
+// error() then says why.
+class DomBuilder {
+ public:
+  DomBuilder(const JsonLimits& limits, uint64_t text_bytes)
+      : limits_(limits),
+        budget_bytes_(limits.fixed_memory_bytes + limits.memory_factor * text_bytes) {}
+
+  bool null() { return Add(json(nullptr), 0); }
+  bool boolean(bool value) { return Add(json(value), 0); }
+  bool number_integer(json::number_integer_t value) { return Add(json(value), 0); }
+  bool number_unsigned(json::number_unsigned_t value) { return Add(json(value), 0); }
+  bool number_float(json::number_float_t value, const std::string&) { return Add(json(value), 0); }
+  bool binary(json::binary_t&) { return Fail("binary value"); }
+
+  bool string(std::string& value) {
+    const uint64_t bytes = kStringBytes + HeapBytes(value);
+    return Add(json(value), bytes);
+  }
+
+  bool key(std::string& name) {
+    if (!Charge(kObjectMemberBytes + HeapBytes(name))) return false;
+    member_ = &(*open_.back())[name];
+    return true;
+  }
+
+  bool start_object(size_t) { return Open(json::object(), kObjectBytes); }
+  bool start_array(size_t) { return Open(json::array(), kArrayBytes); }
+  bool end_object() { return Close(); }
+  bool end_array() { return Close(); }
+
+  bool parse_error(size_t position, const std::string&, const json::exception& exception) {
+    error_position_ = position > 0 ? position - 1 : 0;
+    // "[json.exception…] parse error at line 1, column 2: <reason>; last read: '<token>'"
+    std::string_view what = exception.what();
+    const size_t column = what.find(", column ");
+    const size_t colon = column == std::string_view::npos ? column : what.find(": ", column);
+    if (colon != std::string_view::npos) what = what.substr(colon + 2);
+    what = what.substr(0, what.find("; last read"));
+    constexpr size_t kMaxReasonBytes = 160;
+    return Fail(std::string(what.substr(0, kMaxReasonBytes)));
+  }
+
+  json TakeRoot() { return std::move(root_); }
+  const std::string& error() const { return error_; }
+  std::optional<size_t> error_position() const { return error_position_; }
+
+ private:
+  static uint64_t HeapBytes(const std::string& text) {
+    return text.size() > kShortStringBytes ? text.size() + 17 : 0;
+  }
+
+  bool Fail(std::string reason) {
+    error_ = std::move(reason);
+    return false;
+  }
+
+  bool Charge(uint64_t bytes) {
+    if (bytes > budget_bytes_) {
+      return Fail("too many small values for its length (the DOM would be over " +
+                  std::to_string(limits_.memory_factor) + " times as large)");
+    }
+    budget_bytes_ -= bytes;
+    return true;
+  }
+
+  // Puts a value where the parser stands: the root, the end of an array, the member of the last
+  // key.
+  bool Add(json value, uint64_t bytes) {
+    const bool in_array = !open_.empty() && open_.back()->is_array();
+    if (!Charge(bytes + (in_array ? kArrayElementBytes : 0))) return false;
+    if (in_array) {
+      auto& array = open_.back()->get_ref<json::array_t&>();
+      array.push_back(std::move(value));
+      last_ = &array.back();
+    } else {
+      last_ = open_.empty() ? &root_ : member_;
+      *last_ = std::move(value);
+    }
+    return true;
+  }
+
+  bool Open(json container, uint64_t bytes) {
+    if (open_.size() >= static_cast<size_t>(std::max(limits_.max_depth, 0))) {
+      return Fail("nested deeper than " + std::to_string(limits_.max_depth) + " levels");
+    }
+    if (!Add(std::move(container), bytes)) return false;
+    open_.push_back(last_);
+    return true;
+  }
+
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const JsonLimits& limits_;
+  uint64_t budget_bytes_;
+  json root_;
+  std::vector<json*> open_;  // containers around the parser's position, outermost first
+  json* member_ = nullptr;   // value of the last key
+  json* last_ = nullptr;     // the value added last
+  std::string error_;
+  std::optional<size_t> error_position_;
+};
+
+Result<json> ParseInto(std::string_view text, const JsonLimits& limits) {
+  DomBuilder builder(limits, text.size());
+  if (!json::sax_parse(text.begin(), text.end(), &builder)) {
+    std::string message = "JSON: ";
+    if (builder.error_position()) message += LineAndColumn(text, *builder.error_position()) + ": ";
+    return DataError(message + builder.error());
+  }
+  return builder.TakeRoot();
+}
+
+}  // namespace
+
+std::string_view SkipByteOrderMark(std::string_view text) {
+  return text.substr(0, 3) == "\xEF\xBB\xBF" ? text.substr(3) : text;
+}
+
+std::string LineAndColumn(std::string_view text, size_t offset) {
+  const std::string_view before = text.substr(0, offset);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t newline = before.rfind('\n');
+  const size_t column =
+      newline == std::string_view::npos ? before.size() + 1 : before.size() - newline;
+  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+}
+
+Result<json> ParseJson(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return DataError("JSON: expected at most " + std::to_string(limits.max_bytes) + " bytes, got " +
+                     std::to_string(text.size()));
+  }
+  try {
+    return ParseInto(SkipByteOrderMark(text), limits);
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("JSON: no memory for a text of " + std::to_string(text.size()) + " bytes");
+  } catch (const json::exception& exception) {
+    return DataError(std::string("JSON: ") + exception.what());
+  }
+}
+
+}  // namespace pocketlm
