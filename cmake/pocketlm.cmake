@@ -40,4 +40,29 @@ function(pocketlm_fuzzer name)
   add_executable(${name} ${name}.cc)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  # The kept corpus comes first (regressions), then fuzzing from it with a fixed seed. New inputs and
+  # crashes stay in the build folder; a crash joins fuzz/corpus/NAME once it is fixed.
+  set(kept ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name})
+  set(found ${CMAKE_CURRENT_BINARY_DIR}/found/${name})
+  set(crashes ${CMAKE_CURRENT_BINARY_DIR}/crashes/${name})
+  file(MAKE_DIRECTORY ${found} ${crashes})
+  set(limits -rss_limit_mb=2048 -malloc_limit_mb=1024 -timeout=20 -artifact_prefix=${crashes}/)
+  add_test(NAME fuzz.${name}.corpus COMMAND ${name} ${limits} -runs=0 ${kept})
+  add_test(NAME fuzz.${name} COMMAND ${name} ${limits} -seed=1 -verbosity=0 -print_final_stats=1
+    -max_total_time=${POCKETLM_FUZZ_SECONDS} ${found} ${kept})
+  math(EXPR timeout "${POCKETLM_FUZZ_SECONDS} + 300")
+  set_tests_properties(fuzz.${name}.corpus fuzz.${name} PROPERTIES TIMEOUT ${timeout} LABELS fuzz)
+endfunction()
+
+# pocketlm_pytest(NAME FILE): one pytest file as one test. POCKETLM_PYTHON has tests/requirements.txt;
+# where it is empty, the Python tests are left out. The tests see the environment variables
+# POCKETLM_SOURCE_DIR, POCKETLM_BUILD_DIR and POCKETLM_BINARY (the program).
+function(pocketlm_pytest name file)
+  if(NOT POCKETLM_PYTHON)
+    return()
+  endif()
+  add_test(NAME ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+    COMMAND ${POCKETLM_PYTHON} -B -m pytest -q -rs -p no:cacheprovider ${file})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 1800 LABELS python ENVIRONMENT
+    "POCKETLM_SOURCE_DIR=${PROJECT_SOURCE_DIR};POCKETLM_BUILD_DIR=${PROJECT_BINARY_DIR};POCKETLM_BINARY=${PROJECT_BINARY_DIR}/pocketlm")
 endfunction()
