@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 # Which folders of src/ a folder may include, besides itself (ARCHITECTURE.md, "Dependencies").
-_CORE = {"base", "tokenizer", "format", "backend"}
+_CORE = {"base", "tokenizer", "format", "backend", "chat"}
 ALLOWED = {
     "base": set(),
     "tokenizer": {"base"},
@@ -18,7 +18,7 @@ ALLOWED = {
     "chat": {"base"},
     "model": _CORE,
     "runtime": _CORE | {"model"},
-    "capi": _CORE | {"model", "runtime", "chat"},
+    "capi": _CORE | {"model", "runtime"},
 }
 PUBLIC = "pocketlm"  # include/pocketlm, the only folder of ours that apps may include
 
