@@ -10,6 +10,9 @@
 #if defined(__linux__)
 #include <sched.h>
 #endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "base/file.h"
 
@@ -95,13 +98,20 @@ int CpusFromCpuMax(const char* line) {
 }
 }  // namespace internal
 
+#if defined(__x86_64__)
+// clang 14's __builtin_cpu_supports does not know "f16c".
+static bool CpuHasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 const CpuFeatures& GetCpuFeatures() {
   static const CpuFeatures features = [] {
     CpuFeatures f;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    f.avx2_fma_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("f16c");
+    f.avx2_fma_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && CpuHasF16c();
 #endif
     return f;
   }();
