@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -365,9 +366,13 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
   if (reinterpret_cast<uintptr_t>(bytes.data()) % 8 != 0) {
     return InvalidArgument("gguf: the bytes must be 8-byte aligned");
   }
-  auto file = GgufParser(bytes).Parse();
-  if (!file.ok()) return file.status().WithContext("gguf");
-  return file;
+  try {
+    auto file = GgufParser(bytes).Parse();
+    if (!file.ok()) return file.status().WithContext("gguf");
+    return file;
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("gguf: no memory for the tables");
+  }
 }
 
 Result<GgufFile> GgufFile::Open(const std::string& path) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <new>
 #include <utility>
 
 #include "base/file.h"
@@ -116,12 +117,16 @@ Status CheckHolds(const SafetensorsFile& shard, const std::vector<std::string>& 
 
 Result<HfFolder> HfFolder::Open(const std::string& directory) {
   if (!IsDirectory(directory)) return NotFound("open: " + directory + ": no such folder");
-  HfFolder folder;
-  folder.directory_ = directory;
-  POCKETLM_RETURN_IF_ERROR(folder.ReadSideFiles());
-  POCKETLM_RETURN_IF_ERROR(folder.OpenWeights());
-  POCKETLM_RETURN_IF_ERROR(folder.IndexTensors());
-  return folder;
+  try {
+    HfFolder folder;
+    folder.directory_ = directory;
+    POCKETLM_RETURN_IF_ERROR(folder.ReadSideFiles());
+    POCKETLM_RETURN_IF_ERROR(folder.OpenWeights());
+    POCKETLM_RETURN_IF_ERROR(folder.IndexTensors());
+    return folder;
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("load " + directory + ": no memory for the tables");
+  }
 }
 
 Status HfFolder::ReadSideFiles() {

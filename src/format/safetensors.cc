@@ -18,6 +18,7 @@ using nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+constexpr uint64_t kMaxStringBytes = 4 << 20;
 constexpr size_t kMaxDimensions = 8;
 constexpr size_t kMaxMetadata = 16384;
 // The least that an entry takes in a header: "a":{"dtype":"F4","shape":[],"data_offsets":[0,4]},
@@ -363,6 +364,7 @@ Result<std::string_view> ReadHeader(std::span<const std::byte> bytes) {
 
 Result<SafetensorsFile> ParseWhole(std::span<const std::byte> bytes) {
   POCKETLM_ASSIGN_OR_RETURN(const std::string_view header, ReadHeader(bytes));
+  POCKETLM_RETURN_IF_ERROR(CheckJsonTokens(header, kMaxStringBytes));
   SafetensorsHeaderBuilder builder(bytes, header);
   if (!json::sax_parse(header.begin(), header.end(), &builder)) return DataError(builder.error());
   return builder.Finish();
