@@ -2,8 +2,9 @@
 
 add_library(pocketlm_flags INTERFACE)
 target_compile_options(pocketlm_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-missing-field-initializers
-  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # false alarms of g++ 12 on std::string (GCC bug 105651)
+  -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>  # false alarms of g++ 12 on std::string (GCC bug 105651)
   # The determinism contract: a multiply and an add are fused only where std::fma says so.
   -ffp-contract=off)
 target_include_directories(pocketlm_flags INTERFACE

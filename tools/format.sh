@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ $# -eq 0 ]]; then
-  mapfile -t files < <(git ls-files '*.cc' '*.h' '*.hpp')
+  mapfile -t files < <(git ls-files '*.c' '*.cc' '*.h' '*.hpp')
   set -- "${files[@]}"
 fi
 for file in "$@"; do

@@ -70,7 +70,7 @@ def read_tree(root):
 
 
 def _is_cpp(path):
-    return path.endswith((".cc", ".h", ".hpp"))
+    return path.endswith((".c", ".cc", ".h", ".hpp"))
 
 
 def _is_generated(text):
@@ -95,7 +95,7 @@ def check_include_direction(tree):
         if not _is_cpp(path) and not path.endswith(".inc"):
             continue
         top, _, rest = path.partition("/")
-        if top not in ("src", "apps", "include"):
+        if top not in ("src", "apps", "examples", "include"):
             continue
         module = rest.split("/")[0]
         if top == "src" and module not in ALLOWED:
@@ -165,7 +165,7 @@ def check_lengths(tree):
         if not _is_cpp(path) or _is_generated(text) or _is_data(path):
             continue
         lines = text.splitlines()
-        limit = SOURCE_LINES if path.endswith(".cc") else HEADER_LINES
+        limit = SOURCE_LINES if path.endswith((".c", ".cc")) else HEADER_LINES
         if len(lines) > limit:
             complaints.append(f"{path}:1: {len(lines)} lines, at most {limit}")
         limit = KERNEL_LINES if path.startswith("src/backend/") else FUNCTION_LINES
@@ -265,6 +265,20 @@ def check_make_targets(tree):
     return complaints
 
 
+def check_shown_code(tree):
+    """C and C++ code that a Markdown file shows is a file of examples/, which the tests build and run."""
+    examples = {text.strip() for path, text in tree.items() if path.startswith("examples/")}
+    complaints = []
+    for path, text in tree.items():
+        if not path.endswith(".md") or "/" in path:
+            continue
+        for block in re.finditer(r"^```(?:c|cpp)\n(.*?)^```$", text, re.M | re.S):
+            if not any(example.endswith(block.group(1).strip()) for example in examples):
+                number = text.count("\n", 0, block.start()) + 1
+                complaints.append(f"{path}:{number}: this code is not the end of a file in examples/")
+    return complaints
+
+
 def _normalize(path):
     parts = []
     for part in path.parts:
@@ -285,4 +299,5 @@ CHECKS = [
     check_unfinished,
     check_links,
     check_make_targets,
+    check_shown_code,
 ]

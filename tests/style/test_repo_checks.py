@@ -53,6 +53,8 @@ BAD = [
     (repo_checks.check_unfinished, "src/base/a.cc", "// TO" + "DO: the rest\n"),
     (repo_checks.check_links, "docs/a.md", "[format](format.md)\n"),
     (repo_checks.check_make_targets, "README.md", "`make coffee`\n"),
+    (repo_checks.check_shown_code, "README.md", "```c\nint main() {}\n```\n"),
+    (repo_checks.check_include_direction, "examples/a.c", '#include "base/status.h"\n'),
 ]
 
 
@@ -64,6 +66,8 @@ def test_bad_example_is_refused(check, path, text):
 GOOD = {
     "Makefile": "test: build\n",
     "README.md": "[layout](docs/a.md#top) and `make test`, [site](https://example.com)\n",
+    "examples/a.c": "// Does nothing.\nint main() {}\n",
+    "CONTRIBUTING.md": "```c\nint main() {}\n```\n",
     "docs/a.md": "[back](../README.md), [folder](../src/base)\n",
     "apps/cli/main.cc": '#include "pocketlm/pocketlm.hpp"\n#include "args.h"\n#include "cli/args.h"\n',
     "include/pocketlm/pocketlm.h": "// The C API.\n#pragma once\n#include <stdint.h>\n",
