@@ -231,6 +231,7 @@ typedef struct plm_generate_result {
   double prefill_ms;
   double decode_ms;        /* first token excluded */
   double first_token_ms;   /* from the call to the first sampled token */
+  size_t text_bytes;       /* length of the answer, which may contain NUL characters */
 } plm_generate_result;
 
 /* Answers the session's prompt; the answer's tokens become part of the session. `callback` may be null.

@@ -167,7 +167,8 @@ class Session {
     };
     internal::Check(plm_session_generate(handle_.get(), options, callback ? trampoline : nullptr,
                                          const_cast<TextCallback*>(&callback), &text, &out.result));
-    out.text = internal::TakeString(text);
+    std::unique_ptr<char, void (*)(char*)> owner(text, plm_string_free);
+    out.text.assign(text, out.result.text_bytes);
     return out;
   }
 

@@ -1,0 +1,96 @@
+#include "model/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/cpu_info.h"
+#include "base/log.h"
+
+namespace pocketlm {
+
+Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_threads) {
+  if (num_threads < 0 || num_threads > 1024) {
+    return InvalidArgument("load: num_threads: expected 0 to 1024, got " + std::to_string(num_threads));
+  }
+  std::shared_ptr<Model> model(new Model());
+  POCKETLM_ASSIGN_OR_RETURN(model->source_, OpenModelSource(path));
+  const ModelSource& source = model->source_;
+  auto weights = CollectWeights(source.config, [&source](const std::string& hf_name, const std::string& gguf_name) {
+    return source.Find(hf_name, gguf_name);
+  });
+  if (!weights.ok()) return weights.status().WithContext(path);
+  model->weights_ = std::move(weights).value();
+
+  auto tokenizer = Tokenizer::Create(std::move(model->source_.tokenizer));
+  if (!tokenizer.ok()) return tokenizer.status().WithContext(path);
+  model->tokenizer_ = std::move(tokenizer).value();
+  // More tokens than rows would let a text index past the table; more rows than tokens are padding.
+  if (static_cast<uint32_t>(model->tokenizer_->vocab_size()) > source.config.vocab_size) {
+    return DataError(path + ": expected a tokenizer of at most " + std::to_string(source.config.vocab_size) +
+                     " tokens (rows of embed_tokens), got " + std::to_string(model->tokenizer_->vocab_size()));
+  }
+  if (source.chat_template) {
+    auto parsed = ChatTemplate::Parse(*source.chat_template);
+    if (!parsed.ok()) return parsed.status().WithContext(path);
+    model->chat_template_ = std::move(parsed).value();
+  }
+  for (int32_t id : source.end_tokens) {
+    // A config may name ids of another vocabulary; such a token can never be sampled.
+    if (id >= 0 && id < model->tokenizer_->vocab_size()) model->end_tokens_.push_back(id);
+  }
+  model->AddTemplateEndToken();
+  for (int32_t id = 0; id < model->tokenizer_->vocab_size(); ++id) {
+    if (!model->tokenizer_->IsValid(id)) model->unused_ids_.push_back(id);
+  }
+  POCKETLM_ASSIGN_OR_RETURN(model->backend_, CreateCpuBackend(num_threads > 0 ? num_threads : AvailableCpus()));
+  return model;
+}
+
+// The control token that the template writes right after an assistant's message ends an answer, whether or not
+// the file says so.
+void Model::AddTemplateEndToken() {
+  if (!chat_template_) return;
+  const std::string probe = "pocketlm probe";
+  RenderInput input;
+  input.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", "x"}},
+                                                  {{"role", "assistant"}, {"content", probe}},
+                                                  {{"role", "user"}, {"content", "x"}}});
+  input.add_generation_prompt = false;
+  input.bos_token = bos_text();
+  input.eos_token = eos_text();
+  auto rendered = chat_template_->Render(input);
+  if (!rendered.ok()) {
+    Log(LogLevel::kInfo, "load: no end marker taken from the chat template: " + rendered.status().message());
+    return;
+  }
+  const size_t answer = rendered->text.find(probe);
+  if (answer == std::string::npos) return;
+  const std::string tail = rendered->text.substr(answer + probe.size());
+  Tokenizer::EncodeOptions options;
+  options.parse_special = true;
+  for (int32_t id : tokenizer_->Encode(tail, options)) {
+    if (!tokenizer_->IsControl(id)) {
+      // White space may stand between answer and marker; any other text means that there is no marker.
+      const std::string_view bytes = tokenizer_->TokenBytes(id);
+      if (bytes.find_first_not_of(" \n\r\t") == std::string_view::npos) continue;
+      return;
+    }
+    if (!IsEndToken(id)) {
+      end_tokens_.push_back(id);
+      std::sort(end_tokens_.begin(), end_tokens_.end());
+    }
+    return;
+  }
+}
+
+bool Model::IsEndToken(int32_t id) const { return std::binary_search(end_tokens_.begin(), end_tokens_.end(), id); }
+
+std::string Model::bos_text() const {
+  return tokenizer_->bos_id() < 0 ? "" : std::string(tokenizer_->TokenBytes(tokenizer_->bos_id()));
+}
+
+std::string Model::eos_text() const {
+  return tokenizer_->eos_id() < 0 ? "" : std::string(tokenizer_->TokenBytes(tokenizer_->eos_id()));
+}
+
+}  // namespace pocketlm

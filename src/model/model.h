@@ -1,0 +1,59 @@
+// A loaded model: configuration, weights, tokenizer, chat template, and the backend that computes.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/status.h"
+#include "chat/chat_template.h"
+#include "model/config.h"
+#include "model/model_source.h"
+#include "model/weights.h"
+#include "tokenizer/tokenizer.h"
+
+namespace pocketlm {
+
+// Immutable apart from the backend, which sessions use in turns under compute_mutex(). Thread-safe.
+class Model {
+ public:
+  // `num_threads` 0: AvailableCpus(). Weights stay mapped from the file, which must not change meanwhile.
+  static Result<std::shared_ptr<Model>> Load(const std::string& path, int num_threads);
+
+  const ModelConfig& config() const { return source_.config; }
+  const ModelSource& source() const { return source_; }
+  const ModelWeights& weights() const { return weights_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Null if the model has none.
+  const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+  // Ids that end an answer: the union of all that the files declare and the template's own end marker. Sorted.
+  const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+  bool IsEndToken(int32_t id) const;
+  // Ids of the vocabulary that no token has; a model must not choose them.
+  const std::vector<int32_t>& unused_ids() const { return unused_ids_; }
+
+  Backend& backend() { return *backend_; }
+  std::mutex& compute_mutex() { return compute_mutex_; }
+
+  // The template variables bos_token and eos_token; empty if the model has none.
+  std::string bos_text() const;
+  std::string eos_text() const;
+
+ private:
+  Model() = default;
+  void AddTemplateEndToken();
+
+  ModelSource source_;
+  ModelWeights weights_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  std::vector<int32_t> end_tokens_;
+  std::vector<int32_t> unused_ids_;
+  std::unique_ptr<Backend> backend_;
+  std::mutex compute_mutex_;
+};
+
+}  // namespace pocketlm

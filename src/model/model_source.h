@@ -1,0 +1,48 @@
+// What a model file or folder says about a model, brought to one form.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/tensor_view.h"
+#include "format/gguf.h"
+#include "format/hf_folder.h"
+#include "model/config.h"
+#include "tokenizer/tokenizer.h"
+
+namespace pocketlm {
+
+// An opened model: the mapped files and their common description. Immutable after opening; moving keeps the
+// tensors where they are.
+struct ModelSource {
+  std::optional<GgufFile> gguf;    // exactly one of gguf and folder is set
+  std::optional<HfFolder> folder;
+  ModelConfig config;
+  TokenizerSpec tokenizer;
+  std::optional<std::string> chat_template;
+  std::vector<int32_t> end_tokens;  // every id that some part of the file declares to end an answer; sorted
+
+  // Finds a tensor by its Hugging Face name without prefix ("layers.0.mlp.up_proj.weight"; "lm_head.weight")
+  // or its GGUF name, whichever the file uses. Null if it is not there.
+  Result<const TensorView*> Find(const std::string& hf_name, const std::string& gguf_name) const;
+
+  // All tensors in file order.
+  std::vector<const TensorView*> Tensors() const;
+};
+
+// Opens a GGUF file or a Hugging Face folder. Reads metadata only; weights stay mapped.
+Result<ModelSource> OpenModelSource(const std::string& path);
+
+// Reads only the tokenizer: of a GGUF file, of a folder with tokenizer.json (weights not needed), or of a
+// tokenizer.json file.
+Result<TokenizerSpec> OpenTokenizerSpec(const std::string& path);
+
+// The parts, by file type.
+Result<ModelSource> ModelSourceFromGguf(GgufFile file);
+Result<ModelSource> ModelSourceFromFolder(HfFolder folder);
+Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file);
+
+}  // namespace pocketlm
