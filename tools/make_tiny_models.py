@@ -167,13 +167,15 @@ def nll_of(model, tokens, first):
 
 
 def measure_perplexity(model, tokenizer):
-    """Of one text: every token scored; and in windows of 64 whose first half is unscored."""
+    """Of one text: every token scored, the first one after BOS or else the end token; and in windows of 64
+    whose first half is unscored."""
     text = " ".join(TEXT)
     tokens, window = tokenizer.encode(text), PERPLEXITY_WINDOW
     windows = [tokens[i : i + window] for i in range(0, len(tokens) - window + 1, window)]
     if tokenizer.adds_bos:
         windows = [[tokenizer.bos_id] + w[1:] for w in windows]
-    return {"text": text, "tokens": tokens, "all": {"tokens": len(tokens) - 1, "nll": nll_of(model, tokens, 1)},
+    scored = tokens if tokenizer.adds_bos else [tokenizer.eos_ids[0]] + tokens
+    return {"text": text, "tokens": tokens, "all": {"tokens": len(scored) - 1, "nll": nll_of(model, scored, 1)},
             "windows": {"size": window, "tokens": len(windows) * (window // 2 - 1),
                         "nll": sum(nll_of(model, w, window // 2 + 1) for w in windows)}}
 

@@ -59,14 +59,16 @@ inline Streamed Stream(plm::Session* session, const plm_generate_options& option
     out.joined += piece;
     return true;
   });
-  for (const std::string& piece : out.pieces) EXPECT_TRUE(IsValidUtf8(piece)) << ::testing::PrintToString(piece);
+  for (const std::string& piece : out.pieces)
+    EXPECT_TRUE(IsValidUtf8(piece)) << ::testing::PrintToString(piece);
   EXPECT_EQ(out.joined, out.answer.text);
   return out;
 }
 
 // A bigram model with an end token, control tokens of ChatML and room for a script.
 struct ScriptedModel {
-  explicit ScriptedModel(BigramModel::Vocabulary vocabulary = BigramModel::Vocabulary::kByteLevel) : file(vocabulary) {
+  explicit ScriptedModel(BigramModel::Vocabulary vocabulary = BigramModel::Vocabulary::kByteLevel)
+      : file(vocabulary) {
     eos = file.AddControl("<|endoftext|>");
     im_start = file.AddControl("<|im_start|>");
     im_end = file.AddControl("<|im_end|>");

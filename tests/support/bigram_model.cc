@@ -20,7 +20,9 @@ constexpr int kNumBytes = 256;
 
 // GPT-2's spelling of a byte: itself where it prints, else U+0100 and up in order.
 char32_t ByteLevelCodepoint(int byte) {
-  const auto prints = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; };
+  const auto prints = [](int b) {
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+  };
   if (prints(byte)) return static_cast<char32_t>(byte);
   int rank = 0;
   for (int b = 0; b < byte; ++b) rank += !prints(b);
@@ -48,7 +50,8 @@ std::string WithCrLf(const std::string& text) {
 }  // namespace
 
 BigramModel::BigramModel(Vocabulary vocabulary) : vocabulary_(vocabulary) {
-  for (int b = 0; b < kNumBytes; ++b) tokens_.push_back({std::string(1, static_cast<char>(b)), TokenKind::kNormal});
+  for (int b = 0; b < kNumBytes; ++b)
+    tokens_.push_back({std::string(1, static_cast<char>(b)), TokenKind::kNormal});
   if (vocabulary_ == Vocabulary::kSentencePiece) AddControl("<unk>");
 }
 
@@ -64,7 +67,8 @@ int32_t BigramModel::Id(std::string_view text) const {
   return -1;
 }
 
-std::vector<int32_t> BigramModel::Script(int32_t from, const std::vector<std::string>& texts, int32_t then) {
+std::vector<int32_t> BigramModel::Script(int32_t from, const std::vector<std::string>& texts,
+                                         int32_t then) {
   std::vector<int32_t> ids;
   for (const std::string& text : texts) {
     int32_t id = Id(text);
@@ -113,23 +117,27 @@ std::vector<float> BigramModel::Head(size_t rows, float padding_logit) const {
   for (int32_t from = 0; from < num_tokens(); ++from) {
     const auto row = logits_.find(from);
     if (row != logits_.end()) {
-      for (const auto& [token, logit] : row->second) out[static_cast<size_t>(token) * hidden + from] = logit * scale;
+      for (const auto& [token, logit] : row->second)
+        out[static_cast<size_t>(token) * hidden + from] = logit * scale;
     } else if (eos_ >= 0) {
       out[static_cast<size_t>(eos_) * hidden + from] = kSuccessorLogit * scale;
     }
   }
   for (size_t token = tokens_.size(); token < rows; ++token) {
-    for (size_t from = 0; from < tokens_.size(); ++from) out[token * hidden + from] = padding_logit * scale;
+    for (size_t from = 0; from < tokens_.size(); ++from)
+      out[token * hidden + from] = padding_logit * scale;
   }
   return out;
 }
 
 std::vector<float> BigramModel::FinalNorm(size_t rows) const {
-  return std::vector<float>(HiddenSize(rows), nan_norm_ ? std::numeric_limits<float>::quiet_NaN() : 1.0f);
+  return std::vector<float>(HiddenSize(rows),
+                            nan_norm_ ? std::numeric_limits<float>::quiet_NaN() : 1.0f);
 }
 
 void BigramModel::AddTokenizer(GgufWriter* writer) const {
-  constexpr int32_t kNormalType = 1, kUnknownType = 2, kControlType = 3, kUserDefinedType = 4, kByteType = 6;
+  constexpr int32_t kNormalType = 1, kUnknownType = 2, kControlType = 3, kUserDefinedType = 4,
+                    kByteType = 6;
   const bool sentencepiece = vocabulary_ == Vocabulary::kSentencePiece;
   std::vector<std::string> pieces;
   std::vector<int32_t> types;
@@ -205,19 +213,36 @@ std::string BigramModel::TokenizerJson() const {
       vocab[Piece(i)] = i;
       continue;
     }
-    added.push_back({{"id", i}, {"content", tokens_[i].text}, {"single_word", false}, {"lstrip", false},
-                     {"rstrip", false}, {"normalized", false},
+    added.push_back({{"id", i},
+                     {"content", tokens_[i].text},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
                      {"special", tokens_[i].kind == TokenKind::kControl}});
   }
-  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true},
+  const json byte_level = {{"type", "ByteLevel"},
+                           {"add_prefix_space", false},
+                           {"trim_offsets", true},
                            {"use_regex", true}};
-  const json model = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr},
-                      {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr},
-                      {"fuse_unk", false}, {"byte_fallback", false}, {"vocab", vocab},
+  const json model = {{"type", "BPE"},
+                      {"dropout", nullptr},
+                      {"unk_token", nullptr},
+                      {"continuing_subword_prefix", nullptr},
+                      {"end_of_word_suffix", nullptr},
+                      {"fuse_unk", false},
+                      {"byte_fallback", false},
+                      {"vocab", vocab},
                       {"merges", json::array()}};
-  return json({{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", added},
-               {"normalizer", nullptr}, {"pre_tokenizer", byte_level}, {"post_processor", nullptr},
-               {"decoder", byte_level}, {"model", model}})
+  return json({{"version", "1.0"},
+               {"truncation", nullptr},
+               {"padding", nullptr},
+               {"added_tokens", added},
+               {"normalizer", nullptr},
+               {"pre_tokenizer", byte_level},
+               {"post_processor", nullptr},
+               {"decoder", byte_level},
+               {"model", model}})
       .dump(1);
 }
 
@@ -229,22 +254,34 @@ std::string BigramModel::WriteHuggingFace(const HuggingFaceOptions& options) con
     const std::string text = value.dump(1) + "\n";
     WriteFileOrDie(JoinPath(folder, name), options.crlf ? WithCrLf(text) : text);
   };
-  const uint64_t rows = tokens_.size() + static_cast<size_t>(options.padding_rows), hidden = HiddenSize(rows);
-  json config = {{"architectures", {"LlamaForCausalLM"}}, {"model_type", "llama"}, {"vocab_size", rows},
-                 {"hidden_size", hidden}, {"intermediate_size", 2}, {"num_hidden_layers", 1},
-                 {"num_attention_heads", 1}, {"num_key_value_heads", 1}, {"head_dim", 2},
-                 {"rms_norm_eps", kEpsilon}, {"rope_theta", 10000.0}, {"tie_word_embeddings", false},
-                 {"max_position_embeddings", context_length_}, {"hidden_act", "silu"}};
+  const uint64_t rows = tokens_.size() + static_cast<size_t>(options.padding_rows),
+                 hidden = HiddenSize(rows);
+  json config = {{"architectures", {"LlamaForCausalLM"}},
+                 {"model_type", "llama"},
+                 {"vocab_size", rows},
+                 {"hidden_size", hidden},
+                 {"intermediate_size", 2},
+                 {"num_hidden_layers", 1},
+                 {"num_attention_heads", 1},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 2},
+                 {"rms_norm_eps", kEpsilon},
+                 {"rope_theta", 10000.0},
+                 {"tie_word_embeddings", false},
+                 {"max_position_embeddings", context_length_},
+                 {"hidden_act", "silu"}};
   if (eos_ >= 0) config["eos_token_id"] = eos_;
   write("config.json", config);
-  if (!options.generation_eos.empty()) write("generation_config.json", {{"eos_token_id", options.generation_eos}});
+  if (!options.generation_eos.empty())
+    write("generation_config.json", {{"eos_token_id", options.generation_eos}});
   json tokenizer_config = {{"tokenizer_class", "GPT2Tokenizer"}, {"add_bos_token", add_bos_}};
   if (eos_ >= 0) tokenizer_config["eos_token"] = tokens_[static_cast<size_t>(eos_)].text;
   if (bos_ >= 0) tokenizer_config["bos_token"] = tokens_[static_cast<size_t>(bos_)].text;
   if (!chat_template_.empty()) tokenizer_config["chat_template"] = chat_template_;
   write("tokenizer_config.json", tokenizer_config);
   const std::string tokenizer = TokenizerJson() + "\n";
-  WriteFileOrDie(JoinPath(folder, "tokenizer.json"), options.crlf ? WithCrLf(tokenizer) : tokenizer);
+  WriteFileOrDie(JoinPath(folder, "tokenizer.json"),
+                 options.crlf ? WithCrLf(tokenizer) : tokenizer);
   const std::vector<float> zeros(2 * hidden), ones(hidden, 1.0f);
   SafetensorsWriter writer;
   writer.AddFloats("model.embed_tokens.weight", {rows, hidden}, Embeddings(rows));
@@ -253,7 +290,8 @@ std::string BigramModel::WriteHuggingFace(const HuggingFaceOptions& options) con
   const std::string layer = "model.layers.0.";
   writer.AddFloats(layer + "input_layernorm.weight", {hidden}, ones);
   writer.AddFloats(layer + "post_attention_layernorm.weight", {hidden}, ones);
-  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"}) {
+  for (const char* name : {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
+                           "mlp.gate_proj", "mlp.up_proj"}) {
     writer.AddFloats(layer + name + ".weight", {2, hidden}, zeros);
   }
   writer.AddFloats(layer + "self_attn.o_proj.weight", {hidden, 2}, zeros);

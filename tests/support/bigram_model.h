@@ -38,6 +38,7 @@ class BigramModel {
 
   // The token of a text: a byte token for one byte, else a token added before; -1 if there is none.
   int32_t Id(std::string_view text) const;
+  const std::string& Text(int32_t id) const { return tokens_[static_cast<size_t>(id)].text; }
   int32_t num_tokens() const { return static_cast<int32_t>(tokens_.size()); }
 
   // After `from` comes `to`.

@@ -47,7 +47,8 @@ std::vector<int32_t> Measure(const Tokenizer& t, const std::string& text) {
   const double start = Seconds();
   std::vector<int32_t> ids;
   for (int i = 0; i < 20; ++i) ids = t.Encode(text);
-  std::fprintf(stderr, "encode: %.1f MB/s\n", 20e-6 * static_cast<double>(text.size()) / (Seconds() - start));
+  std::fprintf(stderr, "encode: %.1f MB/s\n",
+               20e-6 * static_cast<double>(text.size()) / (Seconds() - start));
   return ids;
 }
 
@@ -105,7 +106,8 @@ int main(int argc, char** argv) {
   const double parsed = Seconds();
   auto tokenizer = Tokenizer::Create(std::move(spec).value());
   if (!tokenizer.ok()) return Fail(tokenizer.status().message());
-  std::fprintf(stderr, "parse: %.0f ms, create: %.0f ms\n", 1e3 * (parsed - start), 1e3 * (Seconds() - parsed));
+  std::fprintf(stderr, "parse: %.0f ms, create: %.0f ms\n", 1e3 * (parsed - start),
+               1e3 * (Seconds() - parsed));
   char command;
   uint32_t size;
   while (ReadExactly(&command, 1) && ReadExactly(&size, 4)) {
