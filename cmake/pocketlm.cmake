@@ -57,7 +57,7 @@ endfunction()
 
 # pocketlm_pytest(NAME FILE): one pytest file as one test. POCKETLM_PYTHON has tests/requirements.txt;
 # where it is empty, the Python tests are left out. The tests see the environment variables
-# POCKETLM_SOURCE_DIR, POCKETLM_BUILD_DIR and POCKETLM_BINARY (the program).
+# POCKETLM_SOURCE_DIR, POCKETLM_BUILD_DIR and POCKETLM_BIN (the program).
 function(pocketlm_pytest name file)
   if(NOT POCKETLM_PYTHON)
     return()
@@ -65,5 +65,5 @@ function(pocketlm_pytest name file)
   add_test(NAME ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     COMMAND ${POCKETLM_PYTHON} -B -m pytest -q -rs -p no:cacheprovider ${file})
   set_tests_properties(${name} PROPERTIES TIMEOUT 1800 LABELS python ENVIRONMENT
-    "POCKETLM_SOURCE_DIR=${PROJECT_SOURCE_DIR};POCKETLM_BUILD_DIR=${PROJECT_BINARY_DIR};POCKETLM_BINARY=${PROJECT_BINARY_DIR}/pocketlm")
+    "POCKETLM_SOURCE_DIR=${PROJECT_SOURCE_DIR};POCKETLM_BUILD_DIR=${PROJECT_BINARY_DIR};POCKETLM_BIN=${PROJECT_BINARY_DIR}/pocketlm")
 endfunction()

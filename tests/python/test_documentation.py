@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("POCKETLM_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-BINARY = os.environ.get("POCKETLM_BINARY", str(ROOT / "build" / "pocketlm"))
+BINARY = os.environ.get("POCKETLM_BIN", str(ROOT / "build" / "pocketlm"))
 
 
 def shown_commands():
