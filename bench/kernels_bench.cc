@@ -1,7 +1,8 @@
 // Matrix products of every stored type at decode (1 row) and prefill (128 rows).
 //
 //   cmake -B build -DPOCKETLM_BUILD_BENCH=ON && cmake --build build --target kernels_bench
-//   POCKETLM_CPU=avx2 build/bench/kernels_bench --benchmark_repetitions=9 --benchmark_report_aggregates_only
+//   POCKETLM_CPU=avx2 build/bench/kernels_bench --benchmark_repetitions=9
+//   --benchmark_report_aggregates_only
 //
 // Environment POCKETLM_THREADS sets the number of threads (default: the CPUs of this process).
 // GB/s counts the stored bytes of the weights, GFLOPS two operations per multiply-add.
@@ -36,8 +37,9 @@ Backend& SharedBackend() {
   return *backend;
 }
 
-// Random codes; the halves in front of each block may be anything, since speed does not depend on values
-// as long as none is subnormal or NaN: every 16-bit word is forced into the exponents of ordinary numbers.
+// Random codes; the halves in front of each block may be anything, since speed does not depend on
+// values as long as none is subnormal or NaN: every 16-bit word is forced into the exponents of
+// ordinary numbers.
 std::vector<std::byte> RandomWeights(DType type, size_t rows, size_t cols) {
   std::mt19937 rng(1);
   std::vector<std::byte> data(rows * *RowBytes(type, cols));

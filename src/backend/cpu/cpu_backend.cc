@@ -21,7 +21,8 @@ size_t RoundUp(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Weight rows per claimed chunk: even, so that kernels that take two rows at a time rarely meet one.
+// Weight rows per claimed chunk: even, so that kernels that take two rows at a time rarely meet
+// one.
 size_t RowChunk(size_t rows, size_t cols, int threads) {
   const size_t fair = rows / (static_cast<size_t>(threads) * kChunksPerThread);
   const size_t least = kMinChunkCost / std::max<size_t>(cols, 1);
@@ -143,7 +144,8 @@ void CpuBackend::Attention(const AttentionArgs& args) {
   assert(args.num_heads % kv.num_kv_heads == 0 && args.first_position + args.rows <= kv.capacity);
   const size_t dim = kv.head_dim;
   const size_t group = args.num_heads / kv.num_kv_heads;
-  // A task takes all query heads of a key-value head; with fewer tasks than threads, a part of them.
+  // A task takes all query heads of a key-value head; with fewer tasks than threads, a part of
+  // them.
   size_t heads = group;
   while (heads > 1 && args.rows * kv.num_kv_heads * ((group + heads - 1) / heads) <
                           static_cast<size_t>(num_threads())) {

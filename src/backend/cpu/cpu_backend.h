@@ -10,13 +10,14 @@
 
 namespace pocketlm {
 
-// The table that `name` asks for ("reference", "avx2"; "" for the best of this machine). An unknown name is
-// kInvalidArgument, one that this build or CPU lacks kUnsupported.
+// The table that `name` asks for ("reference", "avx2"; "" for the best of this machine). An unknown
+// name is kInvalidArgument, one that this build or CPU lacks kUnsupported.
 Result<const CpuKernels*> SelectCpuKernels(const std::string& name);
 
 class CpuBackend final : public Backend {
  public:
-  // `kernels` outlives the backend; num_threads ≥ 1. kOutOfMemory, or kInternal if no thread can be started.
+  // `kernels` outlives the backend; num_threads ≥ 1. kOutOfMemory, or kInternal if no thread can be
+  // started.
   static Result<std::unique_ptr<Backend>> Create(const CpuKernels& kernels, int num_threads);
 
   const char* name() const override { return kernels_.name; }
@@ -38,8 +39,8 @@ class CpuBackend final : public Backend {
  private:
   CpuBackend(const CpuKernels& kernels, int num_threads, AlignedBuffer<float> panels);
 
-  // Runs body(begin, end, thread) over [0, count), on this thread alone if the job is smaller than what waking
-  // the workers costs. `cost` is roughly the number of multiply-adds per index.
+  // Runs body(begin, end, thread) over [0, count), on this thread alone if the job is smaller than
+  // what waking the workers costs. `cost` is roughly the number of multiply-adds per index.
   void For(size_t count, size_t chunk, size_t cost, RangeBody body);
 
   // A panel of dequantized weight rows for one thread.

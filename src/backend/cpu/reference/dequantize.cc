@@ -112,8 +112,8 @@ void BlockQ5_K(const uint8_t* block, float* dst) {
   }
 }
 
-// 128 bytes of low nibbles, 64 of upper bit pairs, 16 signed scales (one per 16 values), d; two halves of
-// 128 values, each in four parts of 32. Codes are offset by 32.
+// 128 bytes of low nibbles, 64 of upper bit pairs, 16 signed scales (one per 16 values), d; two
+// halves of 128 values, each in four parts of 32. Codes are offset by 32.
 void BlockQ6_K(const uint8_t* block, float* dst) {
   const float d = LoadHalf(block + 208);
   for (int j = 0; j < 8; ++j) {

@@ -1,4 +1,5 @@
-// The arithmetic that every instruction set reproduces bit for bit: fused multiply-add, the lane sum, exp.
+// The arithmetic that every instruction set reproduces bit for bit: fused multiply-add, the lane
+// sum, exp.
 #pragma once
 
 #include <bit>
@@ -10,7 +11,8 @@ namespace pocketlm::reference {
 
 inline constexpr size_t kLanes = 16;
 
-// exp: x = n·ln2 + r, e^r = 1 + (r + r²·(c2 + c3·r + … + c6·r⁴)); minimax on |r| ≤ ln2 / 2, 3e-9 relative.
+// exp: x = n·ln2 + r, e^r = 1 + (r + r²·(c2 + c3·r + … + c6·r⁴)); minimax on |r| ≤ ln2 / 2, 3e-9
+// relative.
 inline constexpr float kExpMin = -104.0f;  // exp is 0 from here down
 inline constexpr float kExpMax = 89.0f;    // exp is +inf from here up
 inline constexpr float kLog2E = 0x1.715476p+0f;
@@ -28,9 +30,10 @@ inline constexpr float kExpC6 = 0x1.6a2352p-10f;
 inline constexpr float kGelu0 = 0.044715f;
 inline constexpr float kGelu1 = 0.7978845608f;
 
-// a·b + c rounded once, as std::fma, whose library form is slow without the instruction and wrong in some
-// C libraries. The product is exact in double; the sum is rounded to odd there, which makes the second
-// rounding harmless (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+// a·b + c rounded once, as std::fma, whose library form is slow without the instruction and wrong
+// in some C libraries. The product is exact in double; the sum is rounded to odd there, which makes
+// the second rounding harmless (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
+// 2008).
 inline float FusedMultiplyAdd(float a, float b, float c) {
 #if defined(__FP_FAST_FMAF)
   return std::fma(a, b, c);

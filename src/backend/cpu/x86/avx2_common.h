@@ -1,5 +1,5 @@
-// Building blocks of the AVX2 kernels. Included only by files compiled with -mavx2 -mfma -mf16c; everything
-// is in an anonymous namespace, so that no wide code can be merged into other files.
+// Building blocks of the AVX2 kernels. Included only by files compiled with -mavx2 -mfma -mf16c;
+// everything is in an anonymous namespace, so that no wide code can be merged into other files.
 #pragma once
 
 #include <immintrin.h>

@@ -5,8 +5,8 @@
 namespace pocketlm {
 namespace {
 
-// N weight rows × T token rows, each pair with its own 16 lanes: 2 × 3 takes 12 accumulators of the 16
-// registers and two loads less than multiply-adds per step, so the multiply-adds set the pace.
+// N weight rows × T token rows, each pair with its own 16 lanes: 2 × 3 takes 12 accumulators of the
+// 16 registers and two loads less than multiply-adds per step, so the multiply-adds set the pace.
 template <int N, int T>
 void Tile(const float* w, const float* x, size_t cols, float* y, size_t y_stride) {
   Lanes lanes[N][T];
@@ -21,7 +21,7 @@ void Tile(const float* w, const float* x, size_t cols, float* y, size_t y_stride
         weights[n] = _mm256_loadu_ps(w + static_cast<size_t>(n) * cols + i + 8 * half);
       for (int t = 0; t < T; ++t) {
         __m256 token = _mm256_loadu_ps(x + static_cast<size_t>(t) * cols + i + 8 * half);
-        asm("" : "+x"(token));  // one load for N uses; compilers else fold it into each multiply-add
+        asm("" : "+x"(token));  // one load for N uses, not one for each
         for (int n = 0; n < N; ++n) {
           __m256* lane = half == 0 ? &lanes[n][t].low : &lanes[n][t].high;
           *lane = _mm256_fmadd_ps(weights[n], token, *lane);

@@ -1,5 +1,5 @@
-// Stored weights in AVX2: rows to floats, and the dot products of decoding, which never write them to memory.
-// Block layouts are described in reference/dequantize.cc.
+// Stored weights in AVX2: rows to floats, and the dot products of decoding, which never write them
+// to memory. Block layouts are described in reference/dequantize.cc.
 
 #include "backend/cpu/x86/avx2_common.h"
 
@@ -9,7 +9,8 @@ namespace {
 // A decoder turns one block of kValues into groups of 32 floats:
 //   Begin(block)           reads what the whole block shares
 //   Decode(state, g, w)    writes group g, four vectors of 8 values
-// kValues / 32 groups per block, kBytes per block. Float types have "blocks" of 32 values and a tail.
+// kValues / 32 groups per block, kBytes per block. Float types have "blocks" of 32 values and a
+// tail.
 
 inline uint16_t LoadU16(const uint8_t* p) {
   uint16_t value;
