@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "base/json.h"
+
 namespace pocketlm::tokenizer_json {
 namespace {
 
@@ -11,6 +13,7 @@ constexpr size_t kMaxDepth = 64;
 // JSON values in all small sections together; real files have some hundred.
 constexpr size_t kMaxSectionValues = 20000;
 constexpr size_t kMaxAddedTokenValues = 64;  // in one entry
+constexpr uint64_t kMaxTokenBytes = uint64_t{4} << 20;  // a chat template, at the most
 constexpr uint32_t kMaxId = 1u << 24;
 
 // Builds a JSON value from events. Parents stay where they are while a child is open.
@@ -323,6 +326,7 @@ class DocumentReader : public MemberReader {
 };
 
 Status Parse(std::string_view text, MemberReader* reader) {
+  POCKETLM_RETURN_IF_ERROR(CheckJsonTokens(text, kMaxTokenBytes));
   try {
     if (Json::sax_parse(text.begin(), text.end(), reader)) return OkStatus();
     return DataError(reader->error().empty() ? "malformed JSON" : reader->error());
