@@ -38,7 +38,7 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
     // A config may name ids of another vocabulary; such a token can never be sampled.
     if (id >= 0 && id < model->tokenizer_->vocab_size()) model->end_tokens_.push_back(id);
   }
-  model->AddTemplateEndToken();
+  if (model->chat_template_) model->ProbeChatTemplate();
   for (int32_t id = 0; id < model->tokenizer_->vocab_size(); ++id) {
     if (!model->tokenizer_->IsValid(id)) model->unused_ids_.push_back(id);
   }
@@ -46,35 +46,44 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
   return model;
 }
 
-// The control token that the template writes right after an assistant's message ends an answer, whether or not
-// the file says so.
-void Model::AddTemplateEndToken() {
-  if (!chat_template_) return;
+// Learns from test conversations what a template does not declare.
+void Model::ProbeChatTemplate() {
   const std::string probe = "pocketlm probe";
-  RenderInput input;
-  input.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", "x"}},
-                                                  {{"role", "assistant"}, {"content", probe}},
-                                                  {{"role", "user"}, {"content", "x"}}});
-  input.add_generation_prompt = false;
-  input.bos_token = bos_text();
-  input.eos_token = eos_text();
-  auto rendered = chat_template_->Render(input);
+  const auto render = [&](const nlohmann::ordered_json& first_content) {
+    RenderInput input;
+    input.messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", first_content}},
+                                                    {{"role", "assistant"}, {"content", probe}},
+                                                    {{"role", "user"}, {"content", "x"}}});
+    input.add_generation_prompt = false;
+    input.bos_token = bos_text();
+    input.eos_token = eos_text();
+    return chat_template_->Render(input);
+  };
+  const auto rendered = render("x");
   if (!rendered.ok()) {
     Log(LogLevel::kInfo, "load: no end marker taken from the chat template: " + rendered.status().message());
     return;
   }
+  const auto as_parts = render(nlohmann::ordered_json::array({{{"type", "text"}, {"text", "x"}}}));
+  chat_template_takes_parts_ = as_parts.ok() && as_parts->text == rendered->text;
   const size_t answer = rendered->text.find(probe);
-  if (answer == std::string::npos) return;
-  const std::string tail = rendered->text.substr(answer + probe.size());
+  if (answer != std::string::npos) AddTemplateEndToken(rendered->text.substr(answer + probe.size()));
+}
+
+// The control token that the template writes right after an assistant's message ends an answer, whether or not
+// the file says so.
+void Model::AddTemplateEndToken(const std::string& after_answer) {
   Tokenizer::EncodeOptions options;
   options.parse_special = true;
-  for (int32_t id : tokenizer_->Encode(tail, options)) {
+  for (int32_t id : tokenizer_->Encode(after_answer, options)) {
     if (!tokenizer_->IsControl(id)) {
       // White space may stand between answer and marker; any other text means that there is no marker.
       const std::string_view bytes = tokenizer_->TokenBytes(id);
       if (bytes.find_first_not_of(" \n\r\t") == std::string_view::npos) continue;
       return;
     }
+    // What opens the next turn of a template without markers is not an end.
+    if (id == tokenizer_->bos_id() && id != tokenizer_->eos_id()) return;
     if (!IsEndToken(id)) {
       end_tokens_.push_back(id);
       std::sort(end_tokens_.begin(), end_tokens_.end());

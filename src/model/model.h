@@ -29,6 +29,8 @@ class Model {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // Null if the model has none.
   const ChatTemplate* chat_template() const { return chat_template_ ? &*chat_template_ : nullptr; }
+  // Whether the template reads a content given as an array of parts as it reads the same text as a string.
+  bool chat_template_takes_parts() const { return chat_template_takes_parts_; }
   // Ids that end an answer: the union of all that the files declare and the template's own end marker. Sorted.
   const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
   bool IsEndToken(int32_t id) const;
@@ -44,12 +46,14 @@ class Model {
 
  private:
   Model() = default;
-  void AddTemplateEndToken();
+  void ProbeChatTemplate();
+  void AddTemplateEndToken(const std::string& after_answer);
 
   ModelSource source_;
   ModelWeights weights_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
+  bool chat_template_takes_parts_ = false;
   std::vector<int32_t> end_tokens_;
   std::vector<int32_t> unused_ids_;
   std::unique_ptr<Backend> backend_;

@@ -20,6 +20,7 @@ Result<RenderInput> ParseRequest(const Model& model, const ChatRequest& request)
   RenderInput input;
   POCKETLM_ASSIGN_OR_RETURN(ordered_json messages, ParseOrderedJson(request.messages_json));
   POCKETLM_ASSIGN_OR_RETURN(input.messages, NormalizeMessages(messages));
+  if (!model.chat_template_takes_parts()) FlattenText(&input.messages);
   if (!request.tools_json.empty()) {
     POCKETLM_ASSIGN_OR_RETURN(input.tools, ParseOrderedJson(request.tools_json));
     if (!input.tools.is_array()) return InvalidArgument("chat: tools: expected a JSON array");
