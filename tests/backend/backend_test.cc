@@ -234,16 +234,16 @@ std::vector<float> AttendInChunks(Backend& backend, const AttentionShape& s, KvT
 }
 
 TEST(AttentionTest, SameBitsForAnyChunkAndThreads) {
-  const size_t rows = 600;
+  const size_t rows = 530;
   for (const AttentionShape& s :
-       {AttentionShape{3, 1, 16, 0}, {4, 1, 24, 200}, {4, 2, 16, 1}, {14, 2, 8, 300}}) {
+       {AttentionShape{3, 1, 16, 0}, {4, 1, 8, 200}, {2, 2, 16, 1}, {6, 2, 8, 300}}) {
     for (KvType type : {KvType::kF16, KvType::kF32}) {
       const std::vector<float> want =
           AttendInChunks(*MakeBackend(kReferenceKernels, 1), s, type, rows, rows);
       for (float value : want) ASSERT_FALSE(std::isnan(value)) << "read an unwritten position";
-      for (int threads : {1, 2, 4}) {
+      for (int threads : {1, 3}) {
         const auto backend = BestBackend(threads);
-        for (size_t chunk : {size_t{1}, size_t{7}, size_t{255}, size_t{256}, size_t{257}, rows}) {
+        for (size_t chunk : {size_t{1}, size_t{100}, size_t{257}, rows}) {
           EXPECT_TRUE(SameBits(AttendInChunks(*backend, s, type, rows, chunk), want))
               << s.heads << "/" << s.kv_heads << " window " << s.window << " threads " << threads
               << " chunk " << chunk;

@@ -58,7 +58,7 @@ TEST(FusedMultiplyAddTest, RoundsOnceWhereTwoRoundingsDiffer) {
 
 TEST(ExpTest, WithinOneUlpOverTheWholeRange) {
   double worst = 0;
-  for (uint32_t bits = 0; bits <= std::bit_cast<uint32_t>(104.0f); bits += 101) {
+  for (uint32_t bits = 0; bits <= std::bit_cast<uint32_t>(104.0f); bits += 1009) {
     for (float x : {std::bit_cast<float>(bits), -std::bit_cast<float>(bits)}) {
       const double exact = std::exp(static_cast<double>(x));
       const float got = reference::Exp(x);
