@@ -102,18 +102,25 @@ TEST_P(IsaTest, GemvOfRowsAlignedToTwoBytes) {
   }
 }
 
-// A sum of products that underflow must not lose or gain a sign or a subnormal.
+// A sum of products that underflow must not lose or gain a sign or a subnormal: with `same_sign`
+// every lane is -0, and so is the sum, unless a tail adds +0 to a lane that it does not have.
 TEST_P(IsaTest, GemvOfSubnormals) {
-  for (size_t cols : {1, 5, 13, 16, 20, 40}) {
-    std::vector<float> w(cols, -0x1p-100f);
-    std::vector<float> x(cols);
-    for (size_t i = 0; i < cols; ++i)
-      x[i] = i % 3 == 0 ? 0x1p-60f : 0x1p-45f * (i % 2 ? 1.0f : -1.0f);
-    float got, want;
-    isa().gemv(DType::kF32, reinterpret_cast<const std::byte*>(w.data()), 1, cols, x.data(), &got);
-    reference().gemv(DType::kF32, reinterpret_cast<const std::byte*>(w.data()), 1, cols, x.data(),
-                     &want);
-    EXPECT_TRUE(SameBits(got, want)) << cols;
+  for (bool same_sign : {false, true}) {
+    for (size_t cols : {1, 5, 13, 16, 20, 28, 40}) {
+      std::vector<float> w(cols, -0x1p-100f);
+      std::vector<float> x(cols, 0x1p-60f);
+      for (size_t i = 0; i < cols && !same_sign; ++i) {
+        if (i % 3 != 0) x[i] = i % 2 ? 0x1p-45f : -0x1p-45f;
+      }
+      float got, want;
+      const auto* bytes = reinterpret_cast<const std::byte*>(w.data());
+      isa().gemv(DType::kF32, bytes, 1, cols, x.data(), &got);
+      reference().gemv(DType::kF32, bytes, 1, cols, x.data(), &want);
+      EXPECT_TRUE(SameBits(got, want)) << cols << " columns, same sign " << same_sign;
+      if (same_sign && cols >= 16) {
+        EXPECT_TRUE(SameBits(want, -0.0f));
+      }
+    }
   }
 }
 
