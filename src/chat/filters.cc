@@ -250,13 +250,13 @@ Value Format(Interpreter&, const Value& input, CallArgs& args) {
 
 Value Truncate(Interpreter&, const Value& input, CallArgs& args) {
   const Bound bound = BindArgs("truncate", args, {"length", "killwords", "end", "leeway"}, 0);
-  const Text text = AsText(input, "the input of truncate");
   const int64_t length = bound[0] ? AsIndex(*bound[0], "length") : 255;
   const Text end = bound[2] ? AsText(*bound[2], "end") : Text(std::string("..."));
   const int64_t leeway = IsGiven(bound[3]) ? AsIndex(*bound[3], "leeway") : 5;
   const auto end_length = static_cast<int64_t>(end.char_count());
   if (length < end_length || leeway < 0) Fail("truncate: length or leeway is too small");
-  if (static_cast<int64_t>(text.char_count()) <= length + leeway) return input;
+  if (static_cast<int64_t>(Length(input)) <= length + leeway) return input;
+  const Text text = AsText(input, "the input of truncate");
   size_t cut = text.ByteOffset(static_cast<size_t>(length - end_length));
   if (!(bound[1] && Truthy(*bound[1]))) {
     const size_t space = cut == 0 ? std::string::npos : text.view().substr(0, cut).rfind(' ');

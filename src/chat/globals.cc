@@ -28,6 +28,33 @@ std::vector<std::optional<Value>> BindArgs(const char* callee, CallArgs& args,
   return bound;
 }
 
+Value* VariableMap::Find(std::string_view name) {
+  if (entries_.size() > kIndexed) {
+    const auto it = index_.find(name);
+    return it == index_.end() ? nullptr : &entries_[it->second].second;
+  }
+  for (auto& [key, value] : entries_) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+Value& VariableMap::operator[](std::string_view name) {
+  if (Value* found = Find(name)) return *found;
+  entries_.emplace_back(name, Value());
+  if (entries_.size() == kIndexed + 1) {
+    for (size_t i = 0; i < entries_.size(); ++i) index_.emplace(entries_[i].first, i);
+  } else if (entries_.size() > kIndexed) {
+    index_.emplace(name, entries_.size() - 1);
+  }
+  return entries_.back().second;
+}
+
+void VariableMap::clear() {
+  index_.clear();
+  entries_.clear();
+}
+
 bool IsGlobalFunction(std::string_view name) {
   return name == "range" || name == "dict" || name == "namespace" || name == "raise_exception" ||
          name == "strftime_now";

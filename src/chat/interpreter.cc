@@ -187,13 +187,21 @@ Interpreter::Flow Interpreter::ExecFor(const Stmt& stmt, std::vector<Value> item
                                                &stmt, outer, depth0);
   const Value loop_value = Value::Of(Kind::kLoop, loop);
   bool any = false;
+  ScopePtr turn;
   while (loop->Advance()) {
     any = true;
-    meter_->Step();
-    scope_ = std::make_shared<Scope>(outer);
+    meter_->Step(2);
+    if (turn != nullptr && turn.use_count() == 1) {
+      turn->variables.clear();  // nothing holds on to the last turn's scope
+    } else {
+      turn = std::make_shared<Scope>(outer);
+    }
+    scope_ = turn;
     scope_->variables["loop"] = loop_value;
     Assign(scope_, stmt.target, loop->current());
-    if (Exec(stmt.body) == Flow::kBreak) break;
+    const Flow turn_flow = Exec(stmt.body);
+    scope_ = saved;
+    if (turn_flow == Flow::kBreak) break;
   }
   Flow flow = Flow::kNormal;
   if (!any) {
@@ -393,9 +401,8 @@ Value Interpreter::EvalOther(const Expr& expr) {
 }
 
 Value Interpreter::EvalName(const Expr& expr) {
-  for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
-    const auto it = scope->variables.find(expr.name);
-    if (it != scope->variables.end()) return it->second;
+  for (Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
+    if (const Value* found = scope->variables.Find(expr.name)) return *found;
   }
   if (IsGlobalFunction(expr.name))
     return Value::Of(Kind::kFunction, std::make_shared<MethodData>(Value(), expr.name));

@@ -43,10 +43,24 @@ bool IsMethodName(std::string_view name);
 std::vector<std::optional<Value>> BindArgs(const char* callee, CallArgs& args,
                                            const std::vector<const char*>& names, size_t required);
 
+// Names to values; made for the few names of one block, and linear only in those.
+class VariableMap {
+ public:
+  Value* Find(std::string_view name);
+  // The key must outlive the map.
+  Value& operator[](std::string_view name);
+  void clear();
+
+ private:
+  static constexpr size_t kIndexed = 12;
+  std::vector<std::pair<std::string_view, Value>> entries_;
+  std::unordered_map<std::string_view, size_t> index_;  // used above kIndexed entries
+};
+
 // Variables of one block, looked up through its parents. Keys live in the syntax tree or the input.
 struct Scope {
   explicit Scope(std::shared_ptr<Scope> parent_in) : parent(std::move(parent_in)) {}
-  std::unordered_map<std::string_view, Value> variables;
+  VariableMap variables;
   std::shared_ptr<Scope> parent;
 };
 using ScopePtr = std::shared_ptr<Scope>;

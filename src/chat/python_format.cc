@@ -359,6 +359,7 @@ void FormatValue(TextBuilder* out, const Value& value, std::string_view spec_tex
         Fail("format: specification does not fit a string");
       spec.align = '<';
     }
+    if (spec.group != 0) Fail("format: specification does not fit a string");
     return AppendText(out, value.text(), spec);
   }
   if (!value.IsNumber())

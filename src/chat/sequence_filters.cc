@@ -316,8 +316,10 @@ Value Map(Interpreter& interpreter, const Value& input, CallArgs& args) {
     const std::optional<Value> missing = bound[1] && !bound[1]->IsNone() ? bound[1] : std::nullopt;
     return MakeGenerator(input.depth(), [=] {
       std::vector<Value> out;
-      for (const Value& item : Iterate(input))
+      if (!Truthy(input)) return out;
+      for (const Value& item : Iterate(input)) {
         out.push_back(getter.Get(item, missing ? &*missing : nullptr));
+      }
       return out;
     });
   }

@@ -196,11 +196,6 @@ std::vector<Text> SplitOnSpace(const Text& text, int64_t limit, bool from_right)
   }
   std::vector<Text> out;
   for (const auto& [begin, end] : words) out.push_back(text.Slice(begin, end));
-  if (words.size() > max && !out.empty()) {
-    Text& rest = from_right ? out.front() : out.back();
-    rest = from_right ? StripText(rest, std::nullopt, false, true) : rest;
-    if (from_right) return out;
-  }
   return out;
 }
 
@@ -249,8 +244,9 @@ Value Partition(const Text& self, CallArgs& args, bool from_right) {
     return from_right ? Value::Tuple({empty, empty, Value::String(self)})
                       : Value::Tuple({Value::String(self), empty, empty});
   }
-  return Value::Tuple({Value::String(self.Slice(0, found)), Value::String(separator),
-                       Value::String(self.Slice(found + separator.size(), self.size()))});
+  const size_t after = found + separator.size();
+  return Value::Tuple({Value::String(self.Slice(0, found)), Value::String(self.Slice(found, after)),
+                       Value::String(self.Slice(after, self.size()))});
 }
 
 // Byte range of self[start:end] for find, count, startswith; false if start lies beyond the end.

@@ -137,9 +137,16 @@ void TextBuilder::AppendBytes(std::string_view bytes, bool literal) {
 void TextBuilder::AppendRepeated(const Text& text, uint64_t count) {
   if (text.empty() || count == 0) return;
   if (count > SIZE_MAX / text.size()) FailLimit("the template uses too much memory");
-  if (const Meter* meter = Meter::Current()) meter->Check(text.size() * static_cast<size_t>(count));
-  ChargeSteps(count / 32);
-  for (uint64_t i = 0; i < count; ++i) Append(text);
+  const size_t total = text.size() * static_cast<size_t>(count);
+  Reserve(total);
+  const size_t base = bytes_.size();
+  bytes_.reserve(base + total);
+  for (uint64_t i = 0; i < count; ++i) bytes_.append(text.bytes());
+  for (uint64_t i = 0; i < count && text.any_literal(); ++i) {
+    const size_t offset = base + text.size() * static_cast<size_t>(i);
+    for (const TextRange& range : text.literal())
+      AddRange(offset + range.begin, offset + range.end);
+  }
 }
 
 Text TextBuilder::Build(bool markup) {

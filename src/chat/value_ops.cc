@@ -328,8 +328,7 @@ Text SliceText(const Text& text, const SliceIndices& s) {
 Value Slice(const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (value.IsUndefined()) Fail(value.undefined_message());
   if (!value.IsString() && !value.IsSequence() && !value.Is(Kind::kRange)) {
-    // jinja2 turns the TypeError into an undefined value.
-    return Value::Undefined(std::string("'") + TypeName(value) + "' object cannot be sliced");
+    Fail(std::string("'") + TypeName(value) + "' object cannot be sliced");
   }
   const auto s = ResolveSlice(static_cast<Int>(Length(value)), start, stop, step);
   if (value.IsString()) return Value::String(SliceText(value.text(), s));

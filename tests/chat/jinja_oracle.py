@@ -1,4 +1,5 @@
 """The reference: jinja2 with the settings of Hugging Face's apply_chat_template."""
+import copy
 import datetime
 import json
 
@@ -76,7 +77,8 @@ def render(request):
         for token in ("bos_token", "eos_token"):
             if request.get(token):
                 variables[token] = request[token]
-        variables.update(request.get("extra", {}))
+        # A copy: some filters of jinja2 change lists in place (indent).
+        variables.update(copy.deepcopy(request.get("extra", {})))
         return _CACHE[key].render(**variables)
     except Exception:  # whatever jinja2 or Python raises is "an error"
         return None
@@ -88,7 +90,7 @@ def error_of(request):
         make_environment(request.get("now")).from_string(request["template"]).render(
             messages=request.get("messages", []), tools=request.get("tools"), documents=None,
             add_generation_prompt=request.get("add_generation_prompt", False),
-            **{k: request[k] for k in ("bos_token", "eos_token") if request.get(k)}, **request.get("extra", {}))
+            **{k: request[k] for k in ("bos_token", "eos_token") if request.get(k)}, **copy.deepcopy(request.get("extra", {})))
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""

@@ -14,7 +14,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json Failure(const pocketlm::Status& status, const char* stage) {
-  return {{"error", status.message()}, {"code", pocketlm::StatusCodeName(status.code())}, {"stage", stage}};
+  return {{"error", status.message()},
+          {"code", pocketlm::StatusCodeName(status.code())},
+          {"stage", stage}};
 }
 
 Json Answer(const Json& request) {
@@ -41,7 +43,8 @@ int main() {
   std::string line;
   while (std::getline(std::cin, line)) {
     if (line.empty()) continue;
-    std::cout << Answer(Json::parse(line)).dump(-1, ' ', false, Json::error_handler_t::replace) << std::endl;
+    std::cout << Answer(Json::parse(line)).dump(-1, ' ', false, Json::error_handler_t::replace)
+              << std::endl;
   }
   return 0;
 }
