@@ -49,11 +49,23 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::RunChunks(const Job& job, int thread) {
-  while (true) {
-    const size_t begin = next_.fetch_add(job.chunk, std::memory_order_relaxed);
-    if (begin >= job.count) return;
-    (*job.body)(begin, std::min(job.count, begin + job.chunk), thread);
+void ThreadPool::RunChunks(uint32_t generation, int thread) {
+  uint64_t next = next_.load(std::memory_order_acquire);
+  while (static_cast<uint32_t>(next >> 32) == generation) {
+    const RangeBody* body = body_.load(std::memory_order_acquire);
+    const size_t count = count_.load(std::memory_order_acquire);
+    const size_t chunk = chunk_.load(std::memory_order_acquire);
+    const size_t begin = static_cast<size_t>(next & UINT32_MAX) * chunk;
+    if (begin >= count) return;
+    // Success means that the caller has not closed the job (see ParallelFor), hence its description is current,
+    // and from now on the job is unfinished until this chunk is done.
+    if (!next_.compare_exchange_weak(next, next + 1, std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
+      continue;
+    }
+    (*body)(begin, std::min(count, begin + chunk), thread);
+    if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+    next = next_.load(std::memory_order_acquire);
   }
 }
 
@@ -62,8 +74,7 @@ void ThreadPool::WorkerLoop(int thread) {
   while (true) {
     seen = AwaitChange(generation_, seen);
     if (stop_.load(std::memory_order_relaxed)) return;
-    RunChunks(job_, thread);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+    RunChunks(seen, thread);
   }
 }
 
@@ -72,16 +83,27 @@ void ThreadPool::ParallelFor(size_t count, size_t chunk, RangeBody body) {
   if (count == 0) return;
   std::lock_guard<std::mutex> lock(caller_mutex_);
   if (workers_.empty() || count <= chunk) {
-    for (size_t begin = 0; begin < count; begin += chunk) body(begin, std::min(count, begin + chunk), 0);
+    for (size_t begin = 0; begin < count; begin += chunk)
+      body(begin, std::min(count, begin + chunk), 0);
     return;
   }
-  job_ = {&body, count, chunk};
-  next_.store(0, std::memory_order_relaxed);
-  running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+  const size_t chunks = (count - 1) / chunk + 1;
+  POCKETLM_CHECK(chunks < UINT32_MAX);
+  const uint32_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  // Closes the previous job before its description changes: a worker that still looks for a chunk of it, and
+  // already reads the new count (acquire of these releases), then fails to claim.
+  next_.store(uint64_t{generation} << 32 | UINT32_MAX, std::memory_order_relaxed);
+  body_.store(&body, std::memory_order_release);
+  count_.store(count, std::memory_order_release);
+  chunk_.store(chunk, std::memory_order_release);
+  unfinished_.store(static_cast<uint32_t>(chunks), std::memory_order_relaxed);
+  next_.store(uint64_t{generation} << 32, std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
-  RunChunks(job_, 0);
-  for (uint32_t left = running_.load(std::memory_order_acquire); left != 0;) left = AwaitChange(running_, left);
+  RunChunks(generation, 0);
+  for (uint32_t left = unfinished_.load(std::memory_order_acquire); left != 0;) {
+    left = AwaitChange(unfinished_, left);
+  }
 }
 
 }  // namespace pocketlm

@@ -20,7 +20,9 @@ class RangeBody {
         call_([](void* object, size_t begin, size_t end, int thread) {
           (*static_cast<std::remove_reference_t<F>*>(object))(begin, end, thread);
         }) {}
-  void operator()(size_t begin, size_t end, int thread) const { call_(object_, begin, end, thread); }
+  void operator()(size_t begin, size_t end, int thread) const {
+    call_(object_, begin, end, thread);
+  }
 
  private:
   void* object_;
@@ -44,21 +46,20 @@ class ThreadPool {
   void ParallelFor(size_t count, size_t chunk, RangeBody body);
 
  private:
-  struct Job {
-    const RangeBody* body = nullptr;
-    size_t count = 0;
-    size_t chunk = 1;
-  };
-
   void WorkerLoop(int thread);
-  void RunChunks(const Job& job, int thread);
+  // Claims and runs chunks of job `generation` until none is left or another job has begun.
+  void RunChunks(uint32_t generation, int thread);
 
   std::vector<std::thread> workers_;
   std::mutex caller_mutex_;
-  Job job_;                             // written by the caller before generation_ advances
-  std::atomic<size_t> next_{0};         // first index not yet claimed
-  std::atomic<uint32_t> generation_{0}; // one more for each job
-  std::atomic<uint32_t> running_{0};    // workers that have not finished the current job
+  // The current job. Workers may read it while the caller writes the next one: what they read counts only if
+  // the claim that follows succeeds.
+  std::atomic<const RangeBody*> body_{nullptr};
+  std::atomic<size_t> count_{0};
+  std::atomic<size_t> chunk_{1};
+  std::atomic<uint64_t> next_{0};        // generation << 32 | first chunk not yet claimed
+  std::atomic<uint32_t> generation_{0};  // one more for each job; what sleeping workers wait on
+  std::atomic<uint32_t> unfinished_{0};  // chunks of the current job that are not done
   std::atomic<bool> stop_{false};
 };
 

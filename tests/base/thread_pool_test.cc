@@ -47,6 +47,17 @@ TEST(ThreadPoolTest, ThousandsOfSmallLoopsInARow) {
   for (int value : values) ASSERT_EQ(value, 5000);
 }
 
+// A worker late out of a short loop must not claim a chunk of the longer loop that follows by its old number.
+TEST(ThreadPoolTest, LoopsOfDifferentSizesInARow) {
+  ThreadPool pool(4);
+  std::vector<int> hits(40, 0);
+  for (int round = 0; round < 20000; ++round) {
+    const size_t count = round % 2 == 0 ? 2 : hits.size();
+    pool.ParallelFor(count, 1, [&](size_t begin, size_t, int) { ++hits[begin]; });
+  }
+  for (size_t i = 0; i < hits.size(); ++i) ASSERT_EQ(hits[i], i < 2 ? 20000 : 10000) << i;
+}
+
 // Each thread number belongs to one thread at a time: per-thread scratch needs no lock.
 TEST(ThreadPoolTest, ThreadNumbersAreExclusive) {
   ThreadPool pool(4);
