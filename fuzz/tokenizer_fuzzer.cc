@@ -55,7 +55,8 @@ std::unique_ptr<Tokenizer> ByteLevel(Splitter splitter, bool nfc) {
     pocketlm::AppendByteCharacter(static_cast<unsigned char>(b), &piece);
     AddToken(&spec, piece, TokenType::kNormal);
   }
-  for (const char* merge : {"a b", "ab a", "< s", "<s >", "\xC4\xA0 a", "\xC4\xA0 \xC4\xA0", "1 1", "\xC3\x83 \xC2\xA9"}) {
+  for (const char* merge : {"a b", "ab a", "< s", "<s >", "\xC4\xA0 a", "\xC4\xA0 \xC4\xA0", "1 1",
+                            "\xC3\x83 \xC2\xA9"}) {
     const std::string text = merge;
     const size_t space = text.find(' ');
     const std::string token = text.substr(0, space) + text.substr(space + 1);
@@ -74,7 +75,10 @@ std::unique_ptr<Tokenizer> SentencePiece(bool prefix) {
   for (int b = 0; b < 256; ++b) {
     AddToken(&spec, std::string("<0x") + hex[b / 16] + hex[b % 16] + ">", TokenType::kByte);
   }
-  for (const char* piece : {"\xE2\x96\x81", "a", "b", "<", "s", ">", "<s", "ab", "\xE2\x96\x81" "a", "aba", "\xE6\x9C\xA8"}) {
+  for (const char* piece : {"\xE2\x96\x81", "a", "b", "<", "s", ">", "<s", "ab",
+                            "\xE2\x96\x81"
+                            "a",
+                            "aba", "\xE6\x9C\xA8"}) {
     AddToken(&spec, piece, TokenType::kNormal);
   }
   AddAddedTokens(&spec);
@@ -89,7 +93,8 @@ struct Subject {
 const std::vector<Subject>& Subjects() {
   static const std::vector<Subject>* subjects = [] {
     auto* s = new std::vector<Subject>;
-    for (const Splitter splitter : {Splitter::kNone, Splitter::kGpt2, Splitter::kQwen2, Splitter::kLlama3, Splitter::kSmolLm}) {
+    for (const Splitter splitter : {Splitter::kNone, Splitter::kGpt2, Splitter::kQwen2,
+                                    Splitter::kLlama3, Splitter::kSmolLm}) {
       s->push_back({ByteLevel(splitter, false), true});
       s->push_back({ByteLevel(splitter, true), false});
     }

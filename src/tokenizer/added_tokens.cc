@@ -36,7 +36,8 @@ size_t StripLeft(std::string_view text, size_t begin, size_t limit) {
 }
 
 size_t StripRight(std::string_view text, size_t end) {
-  while (end < text.size() && HasClass(text, end, kCharSpace)) end += DecodeUtf8(text, end).size_bytes;
+  while (end < text.size() && HasClass(text, end, kCharSpace))
+    end += DecodeUtf8(text, end).size_bytes;
   return end;
 }
 
@@ -46,7 +47,8 @@ enum class Overlap { kNone, kPartial, kInside };
 Overlap Locate(const std::vector<ByteRange>& ranges, size_t* hint, size_t begin, size_t end) {
   while (*hint < ranges.size() && ranges[*hint].end <= begin) ++*hint;
   if (*hint == ranges.size() || ranges[*hint].begin >= end) return Overlap::kNone;
-  return ranges[*hint].begin <= begin && end <= ranges[*hint].end ? Overlap::kInside : Overlap::kPartial;
+  return ranges[*hint].begin <= begin && end <= ranges[*hint].end ? Overlap::kInside
+                                                                  : Overlap::kPartial;
 }
 
 }  // namespace
@@ -60,7 +62,8 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(s
 }
 
 AddedTokenMatcher::Match AddedTokenMatcher::MatchAt(std::string_view text, size_t begin,
-                                                    const ControlPolicy& policy, size_t* hint) const {
+                                                    const ControlPolicy& policy,
+                                                    size_t* hint) const {
   const auto first = static_cast<uint8_t>(text[begin]);
   auto low = tokens_.begin() + first_byte_[first];
   auto high = tokens_.begin() + first_byte_[first + 1u];
@@ -114,6 +117,8 @@ std::vector<AddedTokenMatcher::Span> AddedTokenMatcher::Split(std::string_view t
     i = match.end;
     if (token == nullptr || (token->single_word && !StandsAlone(text, begin, end))) continue;
     if (token->lstrip) begin = std::max(StripLeft(text, begin, 0), covered);
+    // Inside what a token before it has taken; the package fails here.
+    if (begin > end) continue;
     if (token->rstrip) end = StripRight(text, end);
     if (covered < begin) spans.push_back({-1, {covered, begin}});
     spans.push_back({token->id, {begin, end}});

@@ -51,10 +51,12 @@ class AddedTokenMatcher {
     const AddedToken* token = nullptr;  // nullptr with end > begin: skip to end
     size_t end = 0;
   };
-  Match MatchAt(std::string_view text, size_t begin, const ControlPolicy& policy, size_t* hint) const;
+  Match MatchAt(std::string_view text, size_t begin, const ControlPolicy& policy,
+                size_t* hint) const;
 
   std::vector<AddedToken> tokens_;  // sorted by content
-  std::array<uint32_t, 257> first_byte_{};  // tokens_[first_byte_[b] .. first_byte_[b + 1]) begin with b
+  std::array<uint32_t, 257>
+      first_byte_{};  // tokens_[first_byte_[b] .. first_byte_[b + 1]) begin with b
 };
 
 }  // namespace pocketlm

@@ -47,8 +47,8 @@ void BpeMerger::Merge(const MergeTable& table, std::vector<uint32_t>* symbols) {
   }
 }
 
-void BpeMerger::SetPair(const MergeTable& table, const std::vector<uint32_t>& symbols, uint32_t left,
-                        uint32_t right) {
+void BpeMerger::SetPair(const MergeTable& table, const std::vector<uint32_t>& symbols,
+                        uint32_t left, uint32_t right) {
   const MergeTable::Entry* e = table.Find(symbols[left], symbols[right]);
   ranks_[left] = e ? e->rank : kNoRank;
   results_[left] = e ? e->result : 0;

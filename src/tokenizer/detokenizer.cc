@@ -17,7 +17,8 @@ std::string IncrementalDetokenizer::PushBytes(std::string_view bytes) {
   at_start_ = false;
   pending_.append(bytes);
   const size_t keep = IncompleteUtf8Suffix(pending_);
-  std::string text = ReplaceInvalidUtf8(std::string_view(pending_).substr(0, pending_.size() - keep));
+  std::string text =
+      ReplaceInvalidUtf8(std::string_view(pending_).substr(0, pending_.size() - keep));
   pending_.erase(0, pending_.size() - keep);
   return text;
 }

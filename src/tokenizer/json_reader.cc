@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxDepth = 64;
 // JSON values in all small sections together; real files have some hundred.
 constexpr size_t kMaxSectionValues = 20000;
-constexpr size_t kMaxAddedTokenValues = 64;  // in one entry
+constexpr size_t kMaxAddedTokenValues = 64;             // in one entry
 constexpr uint64_t kMaxTokenBytes = uint64_t{4} << 20;  // a chat template, at the most
 constexpr uint32_t kMaxId = 1u << 24;
 
@@ -82,7 +82,8 @@ class MemberReader : public nlohmann::json_sax<Json> {
   bool start_array(size_t) override { return Open(Json::array(), false); }
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
-  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::detail::exception& e) override {
     std::string what = e.what();
     return Fail("byte " + std::to_string(position) + ": " + what.substr(what.find(']') + 1, 200));
   }
@@ -121,7 +122,8 @@ class MemberReader : public nlohmann::json_sax<Json> {
     return wanted_depth_ == depth_ && std::find(names_.begin(), names_.end(), key_) != names_.end();
   }
   bool Captured(Json value, bool open) {
-    if (!builder_.Add(std::move(value), open)) return Fail("'" + key_.substr(0, 40) + "' is too large");
+    if (!builder_.Add(std::move(value), open))
+      return Fail("'" + key_.substr(0, 40) + "' is too large");
     if (!builder_.complete()) return true;
     capturing_ = false;
     return OnCaptured(builder_.Take());
@@ -269,13 +271,14 @@ class DocumentReader : public MemberReader {
     const auto id = value.find("id");
     if (content == value.end() || !content->is_string() || id == value.end() ||
         !id->is_number_unsigned() || id->get<uint64_t>() >= kMaxId) {
-      return Fail("added_tokens: expected content and id, got " + value.dump(-1, ' ', false,
-                  Json::error_handler_t::replace).substr(0, 100));
+      return Fail("added_tokens: expected content and id, got " +
+                  value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
     }
     entry.content = content->get<std::string>();
     entry.id = id->get<int64_t>();
     const auto flag = [&](const char* name, bool* out) {
-      if (const auto it = value.find(name); it != value.end() && it->is_boolean()) *out = it->get<bool>();
+      if (const auto it = value.find(name); it != value.end() && it->is_boolean())
+        *out = it->get<bool>();
     };
     flag("lstrip", &entry.lstrip);
     flag("rstrip", &entry.rstrip);
@@ -303,7 +306,8 @@ class DocumentReader : public MemberReader {
         right.find('\0') != std::string::npos) {
       return Fail("merges: an empty part, or one with U+0000");
     }
-    const bool has_space = left.find(' ') != std::string::npos || right.find(' ') != std::string::npos;
+    const bool has_space =
+        left.find(' ') != std::string::npos || right.find(' ') != std::string::npos;
     document_.merges.push_back(left + (has_space ? '\0' : ' ') + right);
     return true;
   }

@@ -8,8 +8,8 @@
 namespace pocketlm {
 
 enum class Splitter : uint8_t {
-  kNone,   // the whole text is one piece
-  kGpt2,   // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+  kNone,  // the whole text is one piece
+  kGpt2,  // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   kQwen2,  // (?i:'s|…)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
   kLlama3,  // as kQwen2 with \p{N}{1,3}
   kSmolLm,  // every digit on its own, then kGpt2 on what is between digits

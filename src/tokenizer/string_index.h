@@ -24,7 +24,8 @@ inline uint64_t HashBytes(std::string_view s) {
     h = MixHash(h ^ word);
   }
   uint64_t tail = 0;
-  for (size_t i = 0; i < n; ++i) tail |= static_cast<uint64_t>(static_cast<uint8_t>(p[i])) << (8 * i);
+  for (size_t i = 0; i < n; ++i)
+    tail |= static_cast<uint64_t>(static_cast<uint8_t>(p[i])) << (8 * i);
   return MixHash(h ^ tail);
 }
 

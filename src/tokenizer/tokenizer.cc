@@ -34,7 +34,8 @@ void AppendSpaceMarked(std::string_view text, const std::vector<ByteRange>* mark
     }
     if (marks == nullptr) continue;
     while (range < marks->size() && (*marks)[range].end <= i) ++range;
-    if (range < marks->size() && (*marks)[range].begin <= i) AddMark({begin, out->size()}, out_marks);
+    if (range < marks->size() && (*marks)[range].begin <= i)
+      AddMark({begin, out->size()}, out_marks);
   }
 }
 
@@ -42,7 +43,7 @@ void AppendSpaceMarked(std::string_view text, const std::vector<ByteRange>* mark
 std::vector<ByteRange> Clip(const std::vector<ByteRange>& ranges, size_t begin, size_t end) {
   std::vector<ByteRange> out;
   for (auto it = std::lower_bound(ranges.begin(), ranges.end(), begin,
-                                  [](const ByteRange& r, size_t b) { return r.end <= b; });
+                                  [](const ByteRange&r, size_t b) { return r.end <= b; });
        it != ranges.end() && it->begin < end; ++it) {
     out.push_back({std::max(it->begin, begin) - begin, std::min(it->end, end) - begin});
   }
@@ -64,7 +65,8 @@ std::vector<int32_t> Tokenizer::EncodePrompt(std::string_view text,
   return EncodeWith(text, {true, &ranges});
 }
 
-std::vector<int32_t> Tokenizer::EncodeWith(std::string_view text, const ControlPolicy& policy) const {
+std::vector<int32_t> Tokenizer::EncodeWith(std::string_view text,
+                                           const ControlPolicy& policy) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 4);
   Scratch scratch;
@@ -73,19 +75,21 @@ std::vector<int32_t> Tokenizer::EncodeWith(std::string_view text, const ControlP
       ids.push_back(span.id);
       continue;
     }
-    const std::string_view segment = text.substr(span.range.begin, span.range.end - span.range.begin);
+    const std::string_view segment =
+        text.substr(span.range.begin, span.range.end - span.range.begin);
     if (policy.literal == nullptr || normalized_added_.empty()) {
       EncodeSegment(segment, {policy.allowed, nullptr}, &scratch, &ids);
     } else {
-      const std::vector<ByteRange> clipped = Clip(*policy.literal, span.range.begin, span.range.end);
+      const std::vector<ByteRange> clipped =
+          Clip(*policy.literal, span.range.begin, span.range.end);
       EncodeSegment(segment, {policy.allowed, &clipped}, &scratch, &ids);
     }
   }
   return ids;
 }
 
-void Tokenizer::EncodeSegment(std::string_view segment, const ControlPolicy& policy, Scratch* scratch,
-                              std::vector<int32_t>* out) const {
+void Tokenizer::EncodeSegment(std::string_view segment, const ControlPolicy& policy,
+                              Scratch* scratch, std::vector<int32_t>* out) const {
   const bool as_is = kind_ == TokenizerKind::kByteLevelBpe && !nfc_;
   std::vector<ByteRange> marks;
   std::string normalized;
@@ -104,22 +108,29 @@ void Tokenizer::EncodeSegment(std::string_view segment, const ControlPolicy& pol
     if (span.id >= 0) {
       out->push_back(span.id);
     } else {
-      EncodePieces(segment.substr(span.range.begin, span.range.end - span.range.begin), scratch, out);
+      EncodePieces(segment.substr(span.range.begin, span.range.end - span.range.begin), scratch,
+                   out);
     }
   }
 }
 
-void Tokenizer::Normalize(std::string_view text, const std::vector<ByteRange>* marks, std::string* out,
-                          std::vector<ByteRange>* out_marks) const {
+void Tokenizer::Normalize(std::string_view text, const std::vector<ByteRange>* marks,
+                          std::string* out, std::vector<ByteRange>* out_marks) const {
   if (kind_ == TokenizerKind::kByteLevelBpe) {
-    AppendNfc(text, marks, out, out_marks);
+    // Without NFC, marks are not asked for: EncodeSegment then works on the text as it is.
+    if (nfc_) {
+      AppendNfc(text, marks, out, out_marks);
+    } else {
+      out->append(text);
+    }
     return;
   }
   if (add_space_prefix_ && !text.empty()) out->append(kSpaceMark);
   AppendSpaceMarked(text, marks, out, out_marks);
 }
 
-void Tokenizer::EncodePieces(std::string_view text, Scratch* scratch, std::vector<int32_t>* out) const {
+void Tokenizer::EncodePieces(std::string_view text, Scratch* scratch,
+                             std::vector<int32_t>* out) const {
   if (text.empty()) return;
   if (kind_ == TokenizerKind::kByteLevelBpe && add_space_prefix_ && text[0] != ' ') {
     scratch->buffer = ' ';
@@ -135,7 +146,8 @@ void Tokenizer::EncodePieces(std::string_view text, Scratch* scratch, std::vecto
   }
 }
 
-void Tokenizer::EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* out) const {
+void Tokenizer::EncodeWord(std::string_view word, Scratch* scratch,
+                           std::vector<int32_t>* out) const {
   auto& symbols = scratch->symbols;
   symbols.clear();
   if (kind_ == TokenizerKind::kByteLevelBpe) {
@@ -181,7 +193,8 @@ void Tokenizer::AppendCharSymbols(std::string_view word, std::vector<uint32_t>* 
     const DecodedCodepoint d = DecodeUtf8(word, i);
     const std::string_view c = word.substr(i, d.size_bytes);
     i += d.size_bytes;
-    if (const uint32_t id = d.valid ? CharSymbol(c) : StringIndex::kNone; id != StringIndex::kNone) {
+    if (const uint32_t id = d.valid ? CharSymbol(c) : StringIndex::kNone;
+        id != StringIndex::kNone) {
       flush_unk();
       symbols->push_back(id);
       continue;

@@ -43,13 +43,15 @@ class Tokenizer {
   // Token ids of a prompt that a chat template rendered. `literal`: sorted, disjoint ranges of `text` that
   // others wrote (user, tools); a control token that touches one is ordinary text. All text between two
   // added tokens is tokenized as one, across the borders of the ranges.
-  std::vector<int32_t> EncodePrompt(std::string_view text, std::span<const ByteRange> literal) const;
+  std::vector<int32_t> EncodePrompt(std::string_view text,
+                                    std::span<const ByteRange> literal) const;
 
   // Number of ids, holes included: valid ids are below it. A model may have more rows than that.
   int32_t vocab_size() const { return static_cast<int32_t>(pieces_.size()); }
   bool IsValid(int32_t id) const { return InRange(id) && !pieces_[Index(id)].empty(); }
-  bool IsControl(int32_t id) const { 
-    return IsValid(id) && (types_[Index(id)] == TokenType::kControl || types_[Index(id)] == TokenType::kUnknown);
+  bool IsControl(int32_t id) const {
+    return IsValid(id) &&
+           (types_[Index(id)] == TokenType::kControl || types_[Index(id)] == TokenType::kUnknown);
   }
 
   // The bytes that the token stands for in decoded text (a control token: its text); may be part of a

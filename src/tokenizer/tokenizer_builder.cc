@@ -21,7 +21,8 @@ constexpr size_t kMaxScoredPieceBytes = 256;
 std::string Replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out;
   size_t begin = 0;
-  for (size_t at; (at = text.find(from, begin)) != std::string_view::npos; begin = at + from.size()) {
+  for (size_t at; (at = text.find(from, begin)) != std::string_view::npos;
+       begin = at + from.size()) {
     out.append(text.substr(begin, at - begin));
     out.append(to);
   }
@@ -47,7 +48,14 @@ std::string Quoted(std::string_view piece) {
   return out + (piece.size() > kShown ? "…'" : "'");
 }
 
-bool IsSpecial(TokenType type) { return type == TokenType::kControl || type == TokenType::kUnknown; }
+// Real vocabularies fill the hash tables evenly; see StringIndex::Insert.
+Status CollisionError() {
+  return DataError("tokenizer: the vocabulary is made to collide in hash tables");
+}
+
+bool IsSpecial(TokenType type) {
+  return type == TokenType::kControl || type == TokenType::kUnknown;
+}
 
 }  // namespace
 
@@ -102,7 +110,8 @@ Status TokenizerBuilder::CheckSizes() const {
   }
   size_t bytes = 0;
   for (const std::string& t : spec_.tokens) bytes += t.size();
-  if (bytes > kMaxVocabularyBytes) return DataError("tokenizer: the vocabulary has over 1 GiB of text");
+  if (bytes > kMaxVocabularyBytes)
+    return DataError("tokenizer: the vocabulary has over 1 GiB of text");
   return OkStatus();
 }
 
@@ -116,7 +125,8 @@ Status TokenizerBuilder::CheckIds() const {
   POCKETLM_RETURN_IF_ERROR(check("eos id", spec_.eos_id));
   POCKETLM_RETURN_IF_ERROR(check("unk id", spec_.unk_id));
   POCKETLM_RETURN_IF_ERROR(check("pad id", spec_.pad_id));
-  if (spec_.unk_in_text && spec_.unk_id < 0) return DataError("tokenizer: no unk id for unknown text");
+  if (spec_.unk_in_text && spec_.unk_id < 0)
+    return DataError("tokenizer: no unk id for unknown text");
   return OkStatus();
 }
 
@@ -131,7 +141,8 @@ Status TokenizerBuilder::AddPieces() {
   for (uint32_t id = 0; id < n; ++id) {
     std::string& piece = spec_.tokens[id];
     const TokenType type = spec_.types[id];
-    if (!byte_level() && type == TokenType::kUserDefined && piece.find(' ') != std::string::npos) {
+    if (!byte_level() && spec_.added_flags.empty() && type == TokenType::kUserDefined &&
+        piece.find(' ') != std::string::npos) {
       piece = Replaced(piece, " ", kSpaceMark);
     }
     t_->pieces_.Add(piece);
@@ -139,14 +150,15 @@ Status TokenizerBuilder::AddPieces() {
     if (piece.empty() || IsSpecial(type) || type == TokenType::kByte) t_->mergeable_[id] = false;
     if (piece.empty()) continue;
     const uint32_t found = t_->by_piece_.Insert(t_->pieces_, id);
-    if (found == StringIndex::kNone) return DataError("tokenizer: the token texts are made to collide");
+    if (found == StringIndex::kNone) return CollisionError();
     if (found != id) {
       return DataError("tokenizer: tokens " + std::to_string(found) + " and " + std::to_string(id) +
                        " are both " + Quoted(piece));
     }
   }
   for (const AddedTokenFlags& f : spec_.added_flags) {
-    if (f.id < 0 || static_cast<uint32_t>(f.id) >= n) return DataError("tokenizer: added token out of range");
+    if (f.id < 0 || static_cast<uint32_t>(f.id) >= n)
+      return DataError("tokenizer: added token out of range");
     if (!f.in_model) t_->mergeable_[static_cast<size_t>(f.id)] = false;
   }
   t_->types_ = spec_.types;
@@ -171,7 +183,8 @@ Status TokenizerBuilder::FindByteTokens() {
       std::string character;
       AppendByteCharacter(static_cast<unsigned char>(b), &character);
       const uint32_t id = t_->by_piece_.Find(t_->pieces_, character);
-      if (id != StringIndex::kNone && t_->mergeable_[id]) t_->byte_symbols_[b] = static_cast<int32_t>(id);
+      if (id != StringIndex::kNone && t_->mergeable_[id])
+        t_->byte_symbols_[b] = static_cast<int32_t>(id);
     }
     return OkStatus();
   }
@@ -179,8 +192,8 @@ Status TokenizerBuilder::FindByteTokens() {
     if (spec_.types[id] != TokenType::kByte) continue;
     const int byte = ParseByteToken(spec_.tokens[id]);
     if (byte < 0) {
-      return DataError("tokenizer: byte token " + std::to_string(id) + ": expected <0x00> to <0xFF>, got " +
-                       Quoted(spec_.tokens[id]));
+      return DataError("tokenizer: byte token " + std::to_string(id) +
+                       ": expected <0x00> to <0xFF>, got " + Quoted(spec_.tokens[id]));
     }
     t_->byte_symbols_[static_cast<size_t>(byte)] = static_cast<int32_t>(id);
   }
@@ -217,7 +230,7 @@ Status TokenizerBuilder::AddMerge(size_t rank, std::string_view text) {
   POCKETLM_ASSIGN_OR_RETURN(const uint32_t result, MergePart(rank, left_text + right_text));
   if (IsSpecial(spec_.types[result])) return OkStatus();
   if (!t_->merges_.Insert(left, right, static_cast<uint32_t>(rank), result)) {
-    return DataError("tokenizer: the merges are made to collide");
+    return CollisionError();
   }
   return OkStatus();
 }
@@ -266,7 +279,7 @@ Status TokenizerBuilder::AddMergesFromScores() {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const ScoredMerge& m = merges[rank];
     if (!t_->merges_.Insert(m.left, m.right, static_cast<uint32_t>(rank), m.result)) {
-      return DataError("tokenizer: the merges are made to collide");
+      return CollisionError();
     }
   }
   return OkStatus();
@@ -288,7 +301,7 @@ Status TokenizerBuilder::IndexWords() {
       if (symbols.size() != 1 || symbols[0] != id) continue;
     }
     if (t_->words_.Insert(t_->bytes_, id) == StringIndex::kNone) {
-      return DataError("tokenizer: the token texts are made to collide");
+      return CollisionError();
     }
   }
   return OkStatus();
@@ -303,7 +316,8 @@ Status TokenizerBuilder::AddAddedTokens() {
   for (size_t id = 0; id < spec_.tokens.size(); ++id) {
     while (next_flags != flags.end() && static_cast<size_t>(next_flags->id) < id) ++next_flags;
     const bool special = IsSpecial(spec_.types[id]);
-    if ((!special && spec_.types[id] != TokenType::kUserDefined) || spec_.tokens[id].empty()) continue;
+    if ((!special && spec_.types[id] != TokenType::kUserDefined) || spec_.tokens[id].empty())
+      continue;
     if (spec_.tokens[id].size() > kMaxAddedTokenBytes) {
       return Unsupported("tokenizer: added token " + std::to_string(id) + ": expected at most " +
                          std::to_string(kMaxAddedTokenBytes) + " bytes, got " +

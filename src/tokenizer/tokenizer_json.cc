@@ -26,7 +26,8 @@ std::string Shown(const Json& value) {
 }
 
 Status NotSupported(const char* section, const Json& value) {
-  return Unsupported(std::string("tokenizer.json: ") + section + ": not supported: " + Shown(value));
+  return Unsupported(std::string("tokenizer.json: ") + section +
+                     ": not supported: " + Shown(value));
 }
 
 std::string StringMember(const Json& object, const char* name) {
@@ -115,8 +116,8 @@ class SpecReader {
     for (const Json& c : Components(normalizer, "normalizers")) {
       if (TypeOf(c) == "NFC" && !replaces_space_) {
         spec_.nfc = true;
-      } else if (TypeOf(c) == "Prepend" && StringMember(c, "prepend") == kSpaceMark && !replaces_space_ &&
-                 !spec_.add_space_prefix) {
+      } else if (TypeOf(c) == "Prepend" && StringMember(c, "prepend") == kSpaceMark &&
+                 !replaces_space_ && !spec_.add_space_prefix) {
         spec_.add_space_prefix = true;
       } else if (IsReplace(c, " ", kSpaceMark)) {
         replaces_space_ = true;
@@ -144,7 +145,8 @@ class SpecReader {
     if (spec_.kind == TokenizerKind::kSentencePieceBpe) {
       // Gemma's split at spaces sees none: the normalizer has replaced them.
       const bool no_op = parts.size() == 1 && TypeOf(parts[0]) == "Split" &&
-                         parts[0].contains("pattern") && StringMember(parts[0]["pattern"], "String") == " ";
+                         parts[0].contains("pattern") &&
+                         StringMember(parts[0]["pattern"], "String") == " ";
       return parts.empty() || no_op ? OkStatus() : NotSupported("pre_tokenizer", pre);
     }
     if (parts.empty() || parts.size() > 2 || TypeOf(parts.back()) != "ByteLevel") {
@@ -167,7 +169,8 @@ class SpecReader {
         BoolMember(first, "invert", false) || !first.contains("pattern")) {
       return NotSupported("pre_tokenizer", pre);
     }
-    POCKETLM_ASSIGN_OR_RETURN(spec_.splitter, SplitterOfPattern(StringMember(first["pattern"], "Regex")));
+    POCKETLM_ASSIGN_OR_RETURN(spec_.splitter,
+                              SplitterOfPattern(StringMember(first["pattern"], "Regex")));
     return OkStatus();
   }
 
@@ -198,15 +201,16 @@ class SpecReader {
     }
     const size_t count = document_.vocab.size() + document_.added.size();
     if (max_id >= 4 * count + 1024) {
-      return DataError("tokenizer.json: id " + std::to_string(max_id) + " leaves too wide holes among " +
-                       std::to_string(count) + " tokens");
+      return DataError("tokenizer.json: id " + std::to_string(max_id) +
+                       " leaves too wide holes among " + std::to_string(count) + " tokens");
     }
     spec_.tokens.resize(size_t{max_id} + 1);
     spec_.types.assign(size_t{max_id} + 1, TokenType::kUnused);
     for (size_t i = 0; i < document_.vocab.size(); ++i) {
       const uint32_t id = document_.vocab_ids[i];
       std::string& token = document_.vocab[i];
-      if (token.empty()) return DataError("tokenizer.json: token " + std::to_string(id) + " is empty");
+      if (token.empty())
+        return DataError("tokenizer.json: token " + std::to_string(id) + " is empty");
       if (!spec_.tokens[id].empty()) {
         return DataError("tokenizer.json: id " + std::to_string(id) + " is given to '" +
                          ReplaceInvalidUtf8(spec_.tokens[id].substr(0, 40)) + "' and '" +
@@ -230,8 +234,9 @@ class SpecReader {
   Status PlaceAdded(const AddedTokenEntry& t) {
     if (t.content.empty()) return OkStatus();  // as the package
     const auto id = static_cast<size_t>(t.id);
-    AddedTokenFlags flags{static_cast<int32_t>(id), t.lstrip, t.rstrip, t.single_word, t.normalized,
-                          spec_.tokens[id] == t.content};
+    AddedTokenFlags flags{
+        static_cast<int32_t>(id),     t.lstrip, t.rstrip, t.single_word, t.normalized,
+        spec_.tokens[id] == t.content};
     if (!spec_.tokens[id].empty() && !flags.in_model) {
       return DataError("tokenizer.json: added_tokens: id " + std::to_string(id) + " of '" +
                        ReplaceInvalidUtf8(t.content.substr(0, 40)) + "' is that of '" +
@@ -255,7 +260,8 @@ class SpecReader {
     spec_.unk_id = IdOf(unk.get<std::string>());
     spec_.unk_in_text = true;
     if (spec_.unk_id >= 0) return OkStatus();
-    return DataError("tokenizer.json: model: unk_token " + Shown(unk) + " is not in the vocabulary");
+    return DataError("tokenizer.json: model: unk_token " + Shown(unk) +
+                     " is not in the vocabulary");
   }
 
   Status ReadPostProcessor() {
@@ -272,8 +278,9 @@ class SpecReader {
           continue;
         }
         bool* add = after_text ? &spec_.add_eos : &spec_.add_bos;
-        const std::string name =
-            item.contains("SpecialToken") ? StringMember(item["SpecialToken"], "id") : std::string();
+        const std::string name = item.contains("SpecialToken")
+                                     ? StringMember(item["SpecialToken"], "id")
+                                     : std::string();
         const int32_t id = IdOf(name);
         if (id < 0 || *add) return NotSupported("post_processor", post);
         *add = true;
@@ -287,8 +294,8 @@ class SpecReader {
     const auto token = [&](const char* name, int32_t* id) {
       const auto it = config_.find(name);
       if (it == config_.end()) return;
-      const std::string content =
-          it->second.is_string() ? it->second.get<std::string>() : StringMember(it->second, "content");
+      const std::string content = it->second.is_string() ? it->second.get<std::string>()
+                                                         : StringMember(it->second, "content");
       if (const int32_t found = IdOf(content); found >= 0) *id = found;
     };
     token("bos_token", &spec_.bos_id);
@@ -319,8 +326,8 @@ Result<TokenizerSpec> ParseTokenizerJson(std::string_view tokenizer_json,
   std::map<std::string, Json> config;
   if (!tokenizer_config_json.empty()) {
     auto members = tokenizer_json::ReadMembers(
-        tokenizer_config_json, {"bos_token", "eos_token", "pad_token", "unk_token", "add_bos_token",
-                                "add_eos_token"});
+        tokenizer_config_json,
+        {"bos_token", "eos_token", "pad_token", "unk_token", "add_bos_token", "add_eos_token"});
     if (!members.ok()) return members.status().WithContext("tokenizer_config.json");
     config = std::move(members).value();
   }

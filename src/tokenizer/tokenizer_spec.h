@@ -13,7 +13,7 @@
 namespace pocketlm {
 
 enum class TokenizerKind : uint8_t {
-  kByteLevelBpe,      // GGUF "gpt2": text is split by a pattern, pieces merge from bytes
+  kByteLevelBpe,  // GGUF "gpt2": text is split by a pattern, pieces merge from bytes
   kSentencePieceBpe,  // GGUF "llama": space becomes U+2581, text merges from characters, bytes as fallback
 };
 
@@ -45,7 +45,8 @@ struct TokenizerSpec {
 
   // Indexed by token id. An empty string is a hole: an id that no token has.
   // kByteLevelBpe: normal tokens in GPT-2's byte alphabet ("Ġthe"), added tokens as plain text.
-  // kSentencePieceBpe: "▁the", byte tokens "<0x0A>"; spaces in user-defined tokens mean U+2581.
+  // kSentencePieceBpe: "▁the", byte tokens "<0x0A>"; without added_flags (GGUF),
+  // spaces in user-defined tokens mean U+2581.
   std::vector<std::string> tokens;
   std::vector<TokenType> types;  // size of `tokens`, or empty: all normal
   std::vector<float> scores;     // kSentencePieceBpe without merges: size of `tokens`
@@ -63,7 +64,8 @@ struct TokenizerSpec {
   bool ignore_merges = false;  // kByteLevelBpe: a piece that is a token is not merged (Llama 3)
   bool byte_fallback = true;   // kSentencePieceBpe: unknown characters become byte tokens
   bool fuse_unk = false;       // neighbouring unknown characters are one unk_id
-  bool unk_in_text = false;    // unknown characters become unk_id; false: they are dropped (as the package)
+  bool unk_in_text =
+      false;  // unknown characters become unk_id; false: they are dropped (as the package)
 
   bool add_bos = false;
   bool add_eos = false;

@@ -15,7 +15,8 @@ constexpr size_t kBlock = 256;
 constexpr uint32_t kComposes = 0x80000000u;
 
 constexpr char32_t kHangulBase = 0xAC00, kLBase = 0x1100, kVBase = 0x1161, kTBase = 0x11A7;
-constexpr char32_t kLCount = 19, kVCount = 21, kTCount = 28, kHangulCount = kLCount * kVCount * kTCount;
+constexpr char32_t kLCount = 19, kVCount = 21, kTCount = 28,
+                   kHangulCount = kLCount * kVCount * kTCount;
 
 // A byte per code point in two levels, unfolded from runs at first use. Equal blocks are stored once.
 class ByteMap {
@@ -75,7 +76,8 @@ const std::vector<Composition>& Compositions() {
     std::vector<Composition> t;
     for (size_t i = 0; i < std::size(kDecompositions); i += 3) {
       if (!(kDecompositions[i] & kComposes)) continue;
-      t.push_back({kDecompositions[i + 1], kDecompositions[i + 2], kDecompositions[i] & ~kComposes});
+      t.push_back(
+          {kDecompositions[i + 1], kDecompositions[i + 2], kDecompositions[i] & ~kComposes});
     }
     std::sort(t.begin(), t.end());
     return t;

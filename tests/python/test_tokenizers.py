@@ -136,23 +136,34 @@ def unpack(data):
     return list(struct.unpack(f"<{len(data) // 4}I", data))
 
 
+def oracle_ids(oracle, texts, special):
+    """With special=False, special tokens in the texts are ordinary text."""
+    oracle.encode_special_tokens = not special
+    ids = []
+    for i in range(0, len(texts), 5000):
+        ids += [e.ids for e in oracle.encode_batch_fast(texts[i : i + 5000], add_special_tokens=False)]
+    oracle.encode_special_tokens = False
+    return ids
+
+
+def check_ids(arguments, command, texts, expected):
+    answers = probe(arguments, [(command, t.encode()) for t in texts])
+    wrong = [(t, e, unpack(a)) for t, e, a in zip(texts, expected, answers) if a != pack(e)]
+    shown = "\n".join(f"{t[:200]!r}: expected {e[:40]}, got {g[:40]}" for t, e, g in wrong[:5])
+    assert not wrong, f"{command}: {len(wrong)} of {len(texts)} differ:\n{shown}"
+
+
 def check_equal(arguments, oracle, texts):
-    """Ids with and without special tokens, and decoded text, for every text."""
-    plain = Tokenizer.from_str(oracle.to_str())
-    plain.encode_special_tokens = True
-    commands, expected = [], []
-    for command, tokenizer in ((b"s", oracle), (b"e", plain)):
-        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
-        commands += [(command, t.encode()) for t in texts]
-        expected += [e.ids for e in encodings]
-    answers = probe(arguments, commands)
-    wrong = [(c, e, unpack(a)) for c, e, a in zip(commands, expected, answers) if unpack(a) != e]
-    shown = "\n".join(f"{c[0]} {c[1][:200]!r}: expected {e[:40]}, got {g[:40]}" for c, e, g in wrong[:5])
-    assert not wrong, f"{len(wrong)} of {len(commands)} differ:\n{shown}"
-    return [e.ids for e in encodings]
+    """Ids with special tokens for every text, and without them for the last ones. Returns the former."""
+    expected = oracle_ids(oracle, texts, special=True)
+    check_ids(arguments, b"s", texts, expected)
+    last = texts[-10_000:]
+    check_ids(arguments, b"e", last, oracle_ids(oracle, last, special=False))
+    return expected
 
 
 def check_decoded(arguments, oracle, id_lists):
+    id_lists = id_lists[-20_000:]
     expected = oracle.decode_batch(id_lists, skip_special_tokens=False)
     whole = probe(arguments, [(b"d", pack(ids)) for ids in id_lists])
     stream = probe(arguments, [(b"i", pack(ids)) for ids in id_lists])
@@ -270,7 +281,7 @@ def test_gemma3(tmp_path, lines):
     vocabulary = [{"token": t, "type": k, "score": s} for t, k, s in zip(fields["tokens"], types, scores)]
     (tmp_path / "scores.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     arguments = ["--scores", str(tmp_path / "scores.json")]
-    assert check_equal(arguments, oracle, lines) == ids
+    check_ids(arguments, b"s", lines, ids)
 
 
 SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
@@ -294,7 +305,7 @@ def test_trained_byte_level(style, tmp_path, lines):
     texts = lines if style == "llama3" else lines[-15_000:]
     ids = check_equal(arguments, oracle, texts)
     if style != "gpt2-prefix":
-        check_decoded(arguments, oracle, ids[:10_000])
+        check_decoded(arguments, oracle, ids)
         check_bytes(arguments, normalizes=style == "qwen2")
 
 
@@ -344,8 +355,11 @@ def test_added_tokens(normalizer, tmp_path):
             train(oracle, size=400, texts=["a word or two word tail", "ab|<> word"])
         flag = lambda: rng.random() < 0.4
         for content in rng.sample(contents, 8):
-            token = AddedToken(content, lstrip=flag(), rstrip=flag(), single_word=flag(), normalized=flag())
-            oracle.add_special_tokens([token]) if flag() else oracle.add_tokens([token])
+            # The package panics where lstrip meets spaces that the token before has taken.
+            token = AddedToken(content, lstrip=flag() and not content.isspace(), rstrip=flag(), single_word=flag(), normalized=flag())
+            # A special token that the model can also merge is the one difference, and it is wanted.
+            special = flag() and oracle.token_to_id(content) is None
+            oracle.add_special_tokens([token]) if special else oracle.add_tokens([token])
         arguments = save(oracle, tmp_path / f"{trial}.json")
         oracle = Tokenizer.from_file(arguments[0])
         check_equal(arguments, oracle, added_token_texts(contents, 400))

@@ -26,7 +26,8 @@ std::string Joined(const std::vector<std::string>& parts) {
 }
 
 TEST(TokenizerFieldCases, STR_D1_SplitCharactersWait) {
-  const std::string text = "\xF0\x9F\xA6\x99\xE6\xAD\xAA\xC3\xA9";  // three characters of 4, 3 and 2 bytes
+  const std::string text =
+      "\xF0\x9F\xA6\x99\xE6\xAD\xAA\xC3\xA9";  // three characters of 4, 3 and 2 bytes
   for (const auto& spec : {ByteLevelSpec({}, Splitter::kQwen2), SentencePieceSpec({})}) {
     const auto t = CreateOrDie(spec);
     const std::vector<int32_t> ids = t->Encode(text);
@@ -54,7 +55,8 @@ TEST(Detokenizer, EqualsDecodeForAnyBytes) {
     std::vector<int32_t> ids;
     for (int i = 0; i < 12; ++i) {
       state = state * 1664525 + 1013904223;
-      constexpr uint8_t kBytes[] = {0x41, 0x80, 0xBF, 0xC3, 0xE4, 0xB8, 0xAD, 0xF0, 0x9F, 0xA6, 0xED, 0xFF};
+      constexpr uint8_t kBytes[] = {0x41, 0x80, 0xBF, 0xC3, 0xE4, 0xB8,
+                                    0xAD, 0xF0, 0x9F, 0xA6, 0xED, 0xFF};
       ids.push_back(kBytes[(state >> 16) % sizeof(kBytes)]);
     }
     ASSERT_EQ(Joined(Deltas(*t, ids)), t->Decode(ids, true));
@@ -69,10 +71,13 @@ TEST(Detokenizer, SkipsControlTokensOnDemand) {
 }
 
 TEST(Detokenizer, SentencePieceDropsOneLeadingSpace) {
-  TokenizerSpec spec = SentencePieceSpec({"\xE2\x96\x81", "a", "\xE2\x96\x81" "a"});
+  TokenizerSpec spec = SentencePieceSpec({"\xE2\x96\x81", "a",
+                                          "\xE2\x96\x81"
+                                          "a"});
   spec.add_space_prefix = true;
   const auto t = CreateOrDie(std::move(spec));
-  for (const std::vector<int32_t>& ids : {std::vector<int32_t>{260, 260}, {258, 258, 259}, {1, 260}, {2 + 0x20, 259}}) {
+  for (const std::vector<int32_t>& ids :
+       {std::vector<int32_t>{260, 260}, {258, 258, 259}, {1, 260}, {2 + 0x20, 259}}) {
     EXPECT_EQ(Joined(Deltas(*t, ids)), t->Decode(ids, true));
   }
   EXPECT_EQ(t->Decode(std::vector<int32_t>{260, 260}, true), "a a");

@@ -40,7 +40,8 @@ std::string FromBase64(const std::string& text) {
   uint32_t bits = 0;
   int count = 0;
   for (const char c : text) {
-    const std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const std::string_view alphabet =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const size_t value = alphabet.find(c);
     if (value == std::string_view::npos) continue;
     bits = bits << 6 | static_cast<uint32_t>(value);
@@ -85,7 +86,8 @@ TEST(TokenizerGolden, Files) {
     POCKETLM_REQUIRE_DATA_PATH(file, row["file"].get<std::string>());
     const auto ids = Qwen3()->Encode(ReadOrDie(file));
     ASSERT_EQ(ids.size(), row["tokens"].get<size_t>()) << file;
-    const auto first = row["first"].get<std::vector<int32_t>>(), last = row["last"].get<std::vector<int32_t>>();
+    const auto first = row["first"].get<std::vector<int32_t>>(),
+               last = row["last"].get<std::vector<int32_t>>();
     EXPECT_EQ(std::vector<int32_t>(ids.begin(), ids.begin() + 16), first) << file;
     EXPECT_EQ(std::vector<int32_t>(ids.end() - 16, ids.end()), last) << file;
   }

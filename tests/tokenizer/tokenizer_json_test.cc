@@ -16,20 +16,33 @@ const char* const kQwenPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 Json ByteLevel(bool use_regex) {
-  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", false}, {"use_regex", use_regex}};
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", false},
+          {"use_regex", use_regex}};
 }
 
 // A small Qwen-like file: a b c ab, one merge, two added tokens.
 Json QwenLike() {
-  const Json split = {{"type", "Split"}, {"pattern", {{"Regex", kQwenPattern}}}, {"behavior", "Isolated"}, {"invert", false}};
+  const Json split = {{"type", "Split"},
+                      {"pattern", {{"Regex", kQwenPattern}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}};
   return {{"version", "1.0"},
           {"added_tokens",
            {{{"id", 4}, {"content", "<|end|>"}, {"special", true}, {"normalized", false}},
-            {{"id", 5}, {"content", "<think>"}, {"special", false}, {"normalized", false}, {"lstrip", true}}}},
+            {{"id", 5},
+             {"content", "<think>"},
+             {"special", false},
+             {"normalized", false},
+             {"lstrip", true}}}},
           {"normalizer", {{"type", "NFC"}}},
           {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, ByteLevel(false)}}}},
           {"decoder", ByteLevel(false)},
-          {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}}}, {"merges", {"a b"}}}}};
+          {"model",
+           {{"type", "BPE"},
+            {"vocab", {{"a", 0}, {"b", 1}, {"c", 2}, {"ab", 3}}},
+            {"merges", {"a b"}}}}};
 }
 
 std::string Error(const std::string& text) {
@@ -64,7 +77,8 @@ TEST(TokenizerJson, ReadsAByteLevelFile) {
 
 TEST(TokenizerJson, ConfigNamesSpecialTokens) {
   const auto spec = ParseTokenizerJson(
-      QwenLike().dump(), R"({"eos_token": "<|end|>", "pad_token": {"content": "c"}, "bos_token": null,
+      QwenLike().dump(),
+      R"({"eos_token": "<|end|>", "pad_token": {"content": "c"}, "bos_token": null,
                              "add_bos_token": false, "chat_template": "{{ x }}", "added_tokens_decoder": {"4": {}}})");
   ASSERT_OK(spec);
   EXPECT_EQ(spec->eos_id, 4);
@@ -76,8 +90,9 @@ TEST(TokenizerJson, ConfigNamesSpecialTokens) {
 TEST(TokenizerFieldCases, TOK_D4_TemplateProcessingSetsAddBos) {
   Json json = QwenLike();
   json["post_processor"] = {{"type", "TemplateProcessing"},
-                            {"single", {{{"SpecialToken", {{"id", "<|end|>"}, {"type_id", 0}}}},
-                                        {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
+                            {"single",
+                             {{{"SpecialToken", {{"id", "<|end|>"}, {"type_id", 0}}}},
+                              {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
   auto spec = ParseTokenizerJson(json.dump(), "");
   ASSERT_OK(spec);
   EXPECT_TRUE(spec->add_bos);
@@ -92,7 +107,8 @@ TEST(TokenizerFieldCases, FS_D3_CrlfBomAndNoLastNewline) {
   std::string text = QwenLike().dump(1);
   std::string crlf = "\xEF\xBB\xBF";
   for (const char c : text) crlf += c == '\n' ? std::string("\r\n") : std::string(1, c);
-  const auto spec = ParseTokenizerJson(crlf + "\r\n", "\xEF\xBB\xBF{\r\n\"eos_token\": \"<|end|>\"\r\n}\r\n");
+  const auto spec =
+      ParseTokenizerJson(crlf + "\r\n", "\xEF\xBB\xBF{\r\n\"eos_token\": \"<|end|>\"\r\n}\r\n");
   ASSERT_OK(spec);
   EXPECT_EQ(spec->eos_id, 4);
   EXPECT_EQ(spec->tokens, ParseTokenizerJson(text, "")->tokens);
@@ -109,37 +125,61 @@ TEST(TokenizerJson, PairsAsMerges) {
 }
 
 TEST(TokenizerFieldCases, TOK_D2_UnknownSplitPatternIsNamed) {
-  const std::string error = ErrorOf([](Json* j) {
-    (*j)["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "[a-z]+";
-  });
+  const std::string error = ErrorOf(
+      [](Json* j) { (*j)["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "[a-z]+"; });
   EXPECT_THAT(error, HasSubstr("unknown split pattern \"[a-z]+\""));
 }
 
 TEST(TokenizerJson, WhatIsNotSupportedIsNamed) {
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["normalizer"] = {{"type", "Lowercase"}}; }), HasSubstr("Lowercase"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["pre_tokenizer"] = {{"type", "Whitespace"}}; }), HasSubstr("Whitespace"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["decoder"] = {{"type", "WordPiece"}}; }), HasSubstr("WordPiece"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["post_processor"] = {{"type", "BertProcessing"}}; }), HasSubstr("BertProcessing"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["type"] = "WordPiece"; }), HasSubstr("expected BPE"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"] = {{"type", "Unigram"}, {"vocab", Json::array({Json::array({"a", 0.5})})}}; }),
-              HasSubstr("Unigram"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["continuing_subword_prefix"] = "##"; }), HasSubstr("##"));
+  EXPECT_THAT(ErrorOf([](Json* j) {
+                (*j)["normalizer"] = {{"type", "Lowercase"}};
+              }),
+              HasSubstr("Lowercase"));
+  EXPECT_THAT(ErrorOf([](Json* j) {
+                (*j)["pre_tokenizer"] = {{"type", "Whitespace"}};
+              }),
+              HasSubstr("Whitespace"));
+  EXPECT_THAT(ErrorOf([](Json* j) {
+                (*j)["decoder"] = {{"type", "WordPiece"}};
+              }),
+              HasSubstr("WordPiece"));
+  EXPECT_THAT(ErrorOf([](Json* j) {
+                (*j)["post_processor"] = {{"type", "BertProcessing"}};
+              }),
+              HasSubstr("BertProcessing"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["type"] = "WordPiece"; }),
+              HasSubstr("expected BPE"));
+  EXPECT_THAT(
+      ErrorOf([](Json* j) {
+        (*j)["model"] = {{"type", "Unigram"}, {"vocab", Json::array({Json::array({"a", 0.5})})}};
+      }),
+      HasSubstr("Unigram"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["continuing_subword_prefix"] = "##"; }),
+              HasSubstr("##"));
   EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["dropout"] = 0.1; }), HasSubstr("dropout"));
 }
 
 TEST(TokenizerJson, BadFiles) {
   EXPECT_EQ(ErrorOf([](Json*) {}), "ok");
-  for (const char* text : {"", "[]", "7", "null", "\"x\"", "{", "{}", "{\"model\": 3}", "{\"model\": {\"vocab\": {}}}",
-                           "{\"model\": {\"vocab\": {\"a\": [0]}}}", "{\"model\": {\"merges\": [3]}}", "\xFF"}) {
+  for (const char* text :
+       {"", "[]", "7", "null", "\"x\"", "{", "{}", "{\"model\": 3}", "{\"model\": {\"vocab\": {}}}",
+        "{\"model\": {\"vocab\": {\"a\": [0]}}}", "{\"model\": {\"merges\": [3]}}", "\xFF"}) {
     EXPECT_NE(Error(text), "ok") << text;
   }
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1; }), HasSubstr("id 1 is given to"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = -1; }), HasSubstr("out of range"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1.5; }), HasSubstr("out of range"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1'000'000'000'000; }), HasSubstr("out of range"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1'000'000; }), HasSubstr("too wide holes"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["added_tokens"][0]["id"] = 2; }), HasSubstr("id 2 of '<|end|>' is that of 'c'"));
-  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["added_tokens"][0].erase("content"); }), HasSubstr("expected content and id"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1; }),
+              HasSubstr("id 1 is given to"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = -1; }),
+              HasSubstr("out of range"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1.5; }),
+              HasSubstr("out of range"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1'000'000'000'000; }),
+              HasSubstr("out of range"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["vocab"]["d"] = 1'000'000; }),
+              HasSubstr("too wide holes"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["added_tokens"][0]["id"] = 2; }),
+              HasSubstr("id 2 of '<|end|>' is that of 'c'"));
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["added_tokens"][0].erase("content"); }),
+              HasSubstr("expected content and id"));
   EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["unk_token"] = "<unk>"; }), HasSubstr("<unk>"));
 }
 
@@ -175,13 +215,25 @@ TEST(TokenizerJson, ReadsAGemmaLikeFile) {
   const std::string space = "\xE2\x96\x81";
   const Json replace = {{"type", "Replace"}, {"pattern", {{"String", space}}}, {"content", " "}};
   const Json json = {
-      {"added_tokens", {{{"id", 0}, {"content", "<unk>"}, {"special", true}}, {{"id", 4}, {"content", "\n"}, {"special", false}}}},
+      {"added_tokens",
+       {{{"id", 0}, {"content", "<unk>"}, {"special", true}},
+        {{"id", 4}, {"content", "\n"}, {"special", false}}}},
       {"normalizer", {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", space}}},
-      {"pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "MergedWithPrevious"}, {"invert", false}}},
-      {"decoder", {{"type", "Sequence"}, {"decoders", {replace, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}}},
-      {"model", {{"type", "BPE"}, {"unk_token", "<unk>"}, {"fuse_unk", true}, {"byte_fallback", true},
-                 {"vocab", {{"<unk>", 0}, {space, 1}, {"a", 2}, {space + "a", 3}, {"\n", 4}, {"<0xC3>", 5}}},
-                 {"merges", Json::array({Json::array({space, "a"})})}}}};
+      {"pre_tokenizer",
+       {{"type", "Split"},
+        {"pattern", {{"String", " "}}},
+        {"behavior", "MergedWithPrevious"},
+        {"invert", false}}},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders", {replace, {{"type", "ByteFallback"}}, {{"type", "Fuse"}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"unk_token", "<unk>"},
+        {"fuse_unk", true},
+        {"byte_fallback", true},
+        {"vocab", {{"<unk>", 0}, {space, 1}, {"a", 2}, {space + "a", 3}, {"\n", 4}, {"<0xC3>", 5}}},
+        {"merges", Json::array({Json::array({space, "a"})})}}}};
   const auto spec = ParseTokenizerJson(json.dump(), "");
   ASSERT_OK(spec);
   EXPECT_EQ(spec->kind, TokenizerKind::kSentencePieceBpe);

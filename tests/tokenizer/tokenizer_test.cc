@@ -15,15 +15,15 @@
 namespace pocketlm {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using testing::ByteLevelSpec;
 using testing::CountControl;
 using testing::CreateOrDie;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::SentencePieceSpec;
 
-constexpr Splitter kSplitters[] = {Splitter::kNone, Splitter::kGpt2, Splitter::kQwen2, Splitter::kLlama3,
-                                   Splitter::kSmolLm};
+constexpr Splitter kSplitters[] = {Splitter::kNone, Splitter::kGpt2, Splitter::kQwen2,
+                                   Splitter::kLlama3, Splitter::kSmolLm};
 const Tokenizer::EncodeOptions kSpecial = {.parse_special = true};
 
 std::vector<std::string> Pieces(Splitter splitter, std::string_view text) {
@@ -50,13 +50,14 @@ TEST(Splitter, Llama3GroupsThreeDigits) {
 }
 
 TEST(Splitter, Qwen2IgnoresCaseInContractions) {
-  EXPECT_THAT(Pieces(Splitter::kQwen2, "I'LL we'\xC5\xBF"), ElementsAre("I", "'LL", " we", "'\xC5\xBF"));
+  EXPECT_THAT(Pieces(Splitter::kQwen2, "I'LL we'\xC5\xBF"),
+              ElementsAre("I", "'LL", " we", "'\xC5\xBF"));
 }
 
 TEST(TokenizerFieldCases, TOK_D2_Qwen2Split) {
   EXPECT_THAT(Pieces(Splitter::kQwen2, "x7->(q):\n\n  20487 == a_b;  "),
-              ElementsAre("x", "7", "->(", "q", "):\n\n", " ", " ", "2", "0", "4", "8", "7", " ==", " a",
-                          "_b", ";", "  "));
+              ElementsAre("x", "7", "->(", "q", "):\n\n", " ", " ", "2", "0", "4", "8", "7",
+                          " ==", " a", "_b", ";", "  "));
 }
 
 TEST(TokenizerFieldCases, TOK_D2_UnknownPreIsAnError) {
@@ -95,14 +96,19 @@ TEST(Tokenizer, LongWordsMergeAsShortOnes) {
 }
 
 TEST(Tokenizer, SentencePieceByScore) {
-  const auto t = CreateOrDie(SentencePieceSpec({"\xE2\x96\x81", "a", "b", "ab", "\xE2\x96\x81" "a", "aa"}));
+  const auto t = CreateOrDie(SentencePieceSpec({"\xE2\x96\x81", "a", "b", "ab",
+                                                "\xE2\x96\x81"
+                                                "a",
+                                                "aa"}));
   EXPECT_THAT(t->Encode("ab a"), ElementsAre(261, 262));
   EXPECT_THAT(t->Encode("\xE4\xB8\xAD"), ElementsAre(2 + 0xE4, 2 + 0xB8, 2 + 0xAD));
   EXPECT_EQ(t->Decode(t->Encode("ab a \xE4\xB8\xAD"), false), "ab a \xE4\xB8\xAD");
 }
 
 TEST(Tokenizer, SentencePieceSpacePrefix) {
-  TokenizerSpec spec = SentencePieceSpec({"\xE2\x96\x81", "a", "\xE2\x96\x81" "a"});
+  TokenizerSpec spec = SentencePieceSpec({"\xE2\x96\x81", "a",
+                                          "\xE2\x96\x81"
+                                          "a"});
   spec.add_space_prefix = true;
   const auto t = CreateOrDie(std::move(spec));
   EXPECT_THAT(t->Encode("a a"), ElementsAre(260, 260));
@@ -170,7 +176,8 @@ TEST(TokenizerFieldCases, TOK_D1_NormalizedMarkers) {
 TEST(TokenizerFieldCases, TOK_D3_InvalidUtf8) {
   const auto byte_level = CreateOrDie(ByteLevelSpec({"a b"}, Splitter::kQwen2));
   const auto sentence_piece = CreateOrDie(SentencePieceSpec({"\xE2\x96\x81", "a"}));
-  for (const std::string bytes : {"\xE6\xAD", "\xFF", "a\xC3", "\xC3(", "\xED\xA0\x80", "\xF0\x9F\xA6", "a\x80z"}) {
+  for (const std::string bytes :
+       {"\xE6\xAD", "\xFF", "a\xC3", "\xC3(", "\xED\xA0\x80", "\xF0\x9F\xA6", "a\x80z"}) {
     for (const Tokenizer* t : {byte_level.get(), sentence_piece.get()}) {
       const auto ids = t->Encode(bytes);
       EXPECT_EQ(t->DecodeBytes(ids, false), bytes);
@@ -213,20 +220,22 @@ void* EncodeLongRuns(void* argument) {
 
 TEST(TokenizerFieldCases, TOK_D5_LongRunsOnASmallStack) {
   LongRunJob job;
-  const std::vector<std::string> merges = {"q q", "qq qq", ". .", "\xC4\xA0 \xC4\xA0", "\xC3\xA6 \xC4\xBE"};
+  const std::vector<std::string> merges = {"q q", "qq qq", ". .", "\xC4\xA0 \xC4\xA0",
+                                           "\xC3\xA6 \xC4\xBE"};
   for (const Splitter splitter : kSplitters) {
     job.tokenizers.push_back(CreateOrDie(ByteLevelSpec(merges, splitter)));
     TokenizerSpec nfc = ByteLevelSpec(merges, splitter);
     nfc.nfc = true;
     job.tokenizers.push_back(CreateOrDie(std::move(nfc)));
   }
-  job.tokenizers.push_back(CreateOrDie(
-      SentencePieceSpec({"\xE2\x96\x81", "q", ".", "qq", "qqqq", "\xE6\x9C\xA8", "\xE2\x96\x81\xE2\x96\x81"})));
-  for (const std::string unit : {"q", ".", " ", "\xE6\x9C\xA8", "\n", "<", "1", "a ", " 1", "\t\n", "'", "!a", "\xFF",
-                                 "<|im_start", "\xCC\xA7"}) {
+  job.tokenizers.push_back(CreateOrDie(SentencePieceSpec(
+      {"\xE2\x96\x81", "q", ".", "qq", "qqqq", "\xE6\x9C\xA8", "\xE2\x96\x81\xE2\x96\x81"})));
+  for (const std::string unit : {"q", ".", " ", "\xE6\x9C\xA8", "\n", "<", "1", "a ", " 1", "\t\n",
+                                 "'", "!a", "\xFF", "<|im_start", "\xCC\xA7"}) {
     std::string text;
     while (text.size() < 200'000 * unit.size()) text += unit;
-    job.texts.push_back(text.substr(0, std::max<size_t>(200'000, text.size() / (unit.size() > 3 ? 4 : 1))));
+    job.texts.push_back(
+        text.substr(0, std::max<size_t>(200'000, text.size() / (unit.size() > 3 ? 4 : 1))));
   }
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
@@ -270,11 +279,16 @@ TEST(Tokenizer, BadSpecs) {
     return t.ok() ? std::string("ok") : t.status().message();
   };
   EXPECT_EQ(error([](TokenizerSpec*) {}), "ok");
-  EXPECT_THAT(error([](TokenizerSpec* s) { s->tokens[3] = s->tokens[4]; }), HasSubstr("tokens 3 and 4 are both"));
-  EXPECT_THAT(error([](TokenizerSpec* s) { s->merges.push_back("a zz"); }), HasSubstr("merge 1: 'zz' is not in"));
-  EXPECT_THAT(error([](TokenizerSpec* s) { s->merges.push_back("b b"); }), HasSubstr("merge 1: 'bb' is not in"));
-  EXPECT_THAT(error([](TokenizerSpec* s) { s->merges.push_back("ab"); }), HasSubstr("expected two tokens"));
-  EXPECT_THAT(error([](TokenizerSpec* s) { s->types.pop_back(); }), HasSubstr("expected 260 token types, got 259"));
+  EXPECT_THAT(error([](TokenizerSpec* s) { s->tokens[3] = s->tokens[4]; }),
+              HasSubstr("tokens 3 and 4 are both"));
+  EXPECT_THAT(error([](TokenizerSpec* s) { s->merges.push_back("a zz"); }),
+              HasSubstr("merge 1: 'zz' is not in"));
+  EXPECT_THAT(error([](TokenizerSpec* s) { s->merges.push_back("b b"); }),
+              HasSubstr("merge 1: 'bb' is not in"));
+  EXPECT_THAT(error([](TokenizerSpec* s) { s->merges.push_back("ab"); }),
+              HasSubstr("expected two tokens"));
+  EXPECT_THAT(error([](TokenizerSpec* s) { s->types.pop_back(); }),
+              HasSubstr("expected 260 token types, got 259"));
   EXPECT_THAT(error([](TokenizerSpec* s) { s->bos_id = 260; }), HasSubstr("bos id 260"));
   EXPECT_THAT(error([](TokenizerSpec* s) { s->eos_id = -2; }), HasSubstr("eos id -2"));
   EXPECT_THAT(error([](TokenizerSpec* s) { s->tokens.clear(); }), HasSubstr("empty"));
@@ -283,7 +297,8 @@ TEST(Tokenizer, BadSpecs) {
                 s->merges.clear();
               }),
               HasSubstr("token scores"));
-  EXPECT_THAT(error([](TokenizerSpec* s) { s->tokens[258] = std::string(5000, 'x'); }), HasSubstr("at most 1024"));
+  EXPECT_THAT(error([](TokenizerSpec* s) { s->tokens[258] = std::string(5000, 'x'); }),
+              HasSubstr("at most 1024"));
 }
 
 TEST(Tokenizer, ManyThreadsShareOne) {

@@ -32,11 +32,11 @@ TEST(Unicode, Classes) {
 TEST(Unicode, NfcComposes) {
   EXPECT_EQ(Nfc("e\xCC\x81"), "\xC3\xA9");
   EXPECT_EQ(Nfc("plain"), "plain");
-  EXPECT_EQ(Nfc("ae\xCC\xA3\xCC\x82z"), "a\xE1\xBB\x87z");                       // e + dot below + circumflex
-  EXPECT_EQ(Nfc("e\xCC\x82\xCC\xA3"), "\xE1\xBB\x87");                           // the same, marks swapped
-  EXPECT_EQ(Nfc("\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"), "\xEA\xB0\x81");        // Hangul
-  EXPECT_EQ(Nfc("\xE2\x84\xAB"), "\xC3\x85");                                    // Angstrom sign
-  EXPECT_EQ(Nfc("\xE0\xA5\x98"), "\xE0\xA4\x95\xE0\xA4\xBC");                    // an excluded composite
+  EXPECT_EQ(Nfc("ae\xCC\xA3\xCC\x82z"), "a\xE1\xBB\x87z");  // e + dot below + circumflex
+  EXPECT_EQ(Nfc("e\xCC\x82\xCC\xA3"), "\xE1\xBB\x87");      // the same, marks swapped
+  EXPECT_EQ(Nfc("\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8"), "\xEA\xB0\x81");  // Hangul
+  EXPECT_EQ(Nfc("\xE2\x84\xAB"), "\xC3\x85");                              // Angstrom sign
+  EXPECT_EQ(Nfc("\xE0\xA5\x98"), "\xE0\xA4\x95\xE0\xA4\xBC");              // an excluded composite
 }
 
 TEST(Unicode, NfcLeavesIllFormedBytesAlone) {
