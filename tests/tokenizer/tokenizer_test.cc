@@ -245,8 +245,8 @@ TEST(TokenizerFieldCases, TOK_D5_LongRunsOnASmallStack) {
   ASSERT_EQ(pthread_join(thread, nullptr), 0);
   pthread_attr_destroy(&attributes);
   EXPECT_TRUE(job.round_trips);
-  // Linear: some ten ms each. A quadratic step would take minutes; the slack is for sanitizers.
-  EXPECT_LT(job.slowest_s, 5.0);
+  // Linear: some ten ms each. A quadratic step would take minutes; the slack is for sanitizers on a busy machine.
+  EXPECT_LT(job.slowest_s, 20.0);
 }
 
 TEST(TokenizerFieldCases, VOC_D2_IdsBeyondTheVocabulary) {
