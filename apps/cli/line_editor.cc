@@ -2,6 +2,8 @@
 
 #include <histedit.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
@@ -34,6 +36,13 @@ struct LineEditor::Impl {
     return CC_EOF;
   }
 
+  static unsigned char OnSuspend(EditLine* editor, int /*key*/) {
+    el_set(editor, EL_PREP_TERM, 0);
+    std::raise(SIGTSTP);
+    el_set(editor, EL_PREP_TERM, 1);
+    return CC_REDISPLAY;
+  }
+
   Impl(std::string prompt_text, std::string file)
       : prompt(std::move(prompt_text)), history_file(std::move(file)) {
     editor = el_init("pocketlm", stdin, stdout, stderr);
@@ -52,8 +61,10 @@ struct LineEditor::Impl {
     el_set(editor, EL_ADDFN, "pocketlm-interrupt", "Drop the line", &OnInterrupt);
     el_set(editor, EL_BIND, "^C", "pocketlm-interrupt", nullptr);
     el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    // While a line is edited Ctrl-C is a key like any other; outside it is the signal that ends the answer.
-    el_set(editor, EL_SETTY, "-d", "intr=", nullptr);
+    el_set(editor, EL_ADDFN, "pocketlm-suspend", "Stop the program", &OnSuspend);
+    el_set(editor, EL_BIND, "^Z", "pocketlm-suspend", nullptr);
+    // While a line is edited, Ctrl-C is a key like any other; outside it is the signal that ends the answer.
+    el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
     el_source(editor, nullptr);  // the user's ~/.editrc
   }
   ~Impl() {
@@ -66,8 +77,12 @@ struct LineEditor::Impl {
   Event Read(std::string* line) {
     interrupted = false;
     int count = 0;
+    el_set(editor, EL_PREP_TERM,
+           1);  // before the prompt shows, or keys typed at once would go another way
     const char* text = el_gets(editor, &count);
-    if (interrupted) {
+    const bool signalled =
+        text == nullptr && count < 0 && errno == EINTR;  // kill -INT from elsewhere
+    if (interrupted || signalled) {
       std::fputs("^C\n", stdout);
       el_reset(editor);
       return Event::kInterrupt;

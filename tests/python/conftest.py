@@ -72,8 +72,8 @@ def run(program, tmp_path):
         environment = environment_for(tmp_path / "home", env)
         done = subprocess.run([program, *map(str, arguments)], input=stdin, env=environment, timeout=timeout,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, **keywords)
-        done.out = done.stdout.decode("utf-8", "strict")
-        done.err = done.stderr.decode("utf-8", "strict")
+        done.out = done.stdout.decode("utf-8", "surrogateescape")
+        done.err = done.stderr.decode("utf-8", "surrogateescape")
         return done
 
     return call
