@@ -113,6 +113,7 @@ Value FloatArithmetic(BinaryOp op, double a, double b, bool literal) {
 }
 
 Value Repeat(const Value& sequence, const Value& count_value) {
+  if (Magnitude(count_value.int_value()) >> 63 != 0) Fail("repeat count does not fit 64 bits");
   const int64_t count = std::max<int64_t>(0, AsIndex(count_value, "repeat count"));
   if (sequence.IsString()) {
     TextBuilder out;

@@ -82,6 +82,9 @@ enum class StmtKind {
   kContinue,
 };
 
+// Names that are undefined when a block begins, and the value that says so (scope_analysis.h).
+using HiddenNames = std::vector<std::pair<std::string, Value>>;
+
 struct Stmt;
 using Block = std::vector<std::unique_ptr<Stmt>>;
 
@@ -115,6 +118,13 @@ struct Stmt {
   Block body;
   Block else_body;                        // kIf, kFor
   std::unique_ptr<MacroSignature> macro;  // kMacro, kCallBlock
+  HiddenNames hidden;                     // of `body`
+  HiddenNames else_hidden;                // of `else_body`
+};
+
+struct TemplateTree {
+  Block body;
+  HiddenNames hidden;
 };
 
 }  // namespace pocketlm::chat

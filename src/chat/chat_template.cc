@@ -10,7 +10,7 @@ namespace pocketlm {
 
 struct ChatTemplate::Parsed {
   std::string source;
-  chat::Block body;
+  chat::TemplateTree tree;
 };
 
 namespace {
@@ -64,7 +64,7 @@ Result<ChatTemplate> ChatTemplate::Parse(std::string source) {
   const chat::Meter::Use no_meter(nullptr);
   try {
     auto parsed = std::make_shared<Parsed>();
-    parsed->body = chat::ParseTemplate(source);
+    parsed->tree = chat::ParseTemplate(source);
     parsed->source = std::move(source);
     return ChatTemplate(std::move(parsed));
   } catch (const chat::TemplateError& error) {
@@ -81,7 +81,7 @@ Result<RenderedPrompt> ChatTemplate::Render(const RenderInput& input) const {
   std::optional<chat::Interpreter> interpreter;
   try {
     interpreter.emplace(input, &meter);
-    return interpreter->Run(parsed_->body);
+    return interpreter->Run(parsed_->tree);
   } catch (const chat::TemplateError& error) {
     return ToStatus(error, interpreter ? interpreter->line() : 0);
   } catch (const std::bad_alloc&) {

@@ -9,6 +9,7 @@
 //   include, import, extends, block: refused by Parse
 //   filters refused: filesizeformat, groupby, pprint, random, striptags, urlencode, urlize, wordwrap, xmlattr
 //   integers have 128 bits; beyond that is a render error
+//   a slice of a constant that cannot be sliced raises; jinja2 folds it to an undefined value
 //   printing a generator, function or method (an address in Python) is a render error
 //
 // Provenance. A prompt mixes what the template wrote with what users and tools wrote, and only the first

@@ -196,7 +196,7 @@ Value Round(Interpreter&, const Value& input, CallArgs& args) {
   const double value = scaled.AsDouble();
   if (!std::isfinite(value)) Fail("round: cannot convert to an integer");
   const double whole = method == "ceil" ? std::ceil(value) : std::floor(value);
-  return Value::Float(whole / scale.AsDouble(), input.literal());
+  return Value::Float((whole + 0.0) / scale.AsDouble(), input.literal());
 }
 
 Value Indent(Interpreter&, const Value& input, CallArgs& args) {

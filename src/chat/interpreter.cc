@@ -52,10 +52,11 @@ Interpreter::~Interpreter() {
   for (const auto& scope : closures_) scope->variables.clear();
 }
 
-RenderedPrompt Interpreter::Run(const Block& body) {
+RenderedPrompt Interpreter::Run(const TemplateTree& tree) {
   TextBuilder out;
   out_ = &out;
-  Exec(body);
+  Hide(scope_.get(), tree.hidden);
+  Exec(tree.body);
   return out.TakePrompt();
 }
 
@@ -80,19 +81,29 @@ Interpreter::Flow Interpreter::Exec(const Block& block) {
   return Flow::kNormal;
 }
 
-Interpreter::Flow Interpreter::ExecInScope(const Block& block) {
+void Interpreter::Hide(Scope* scope, const HiddenNames& hidden) {
+  for (const auto& [name, undefined] : hidden) scope->variables[name] = undefined;
+}
+
+ScopePtr Interpreter::NewScope(const ScopePtr& parent, const HiddenNames& hidden) {
+  const auto scope = std::make_shared<Scope>(parent);
+  Hide(scope.get(), hidden);
+  return scope;
+}
+
+Interpreter::Flow Interpreter::ExecInScope(const Block& block, const HiddenNames& hidden) {
   const ScopePtr outer = scope_;
-  scope_ = std::make_shared<Scope>(outer);
+  scope_ = NewScope(outer, hidden);
   const Flow flow = Exec(block);
   scope_ = outer;
   return flow;
 }
 
-Text Interpreter::Capture(const Block& block) {
+Text Interpreter::Capture(const Stmt& stmt) {
   TextBuilder captured;
   TextBuilder* outer = out_;
   out_ = &captured;
-  ExecInScope(block);
+  ExecInScope(stmt.body, stmt.hidden);
   out_ = outer;
   return captured.Build();
 }
@@ -111,7 +122,7 @@ Interpreter::Flow Interpreter::ExecStmt(const Stmt& stmt) {
       Assign(scope_, stmt.target, Eval(*stmt.expr));
       break;
     case StmtKind::kSetBlock: {
-      Value value = Value::String(Capture(stmt.body));
+      Value value = Value::String(Capture(stmt));
       if (stmt.expr) value = EvalFilter(*stmt.expr, &value);
       Assign(scope_, stmt.target, value);
       break;
@@ -131,7 +142,7 @@ Interpreter::Flow Interpreter::ExecStmt(const Stmt& stmt) {
       ExecCallBlock(stmt);
       break;
     case StmtKind::kFilterBlock: {
-      const Value body = Value::String(Capture(stmt.body));
+      const Value body = Value::String(Capture(stmt));
       Write(AsText(EvalFilter(*stmt.expr, &body), "the result of a filter block"));
       break;
     }
@@ -139,7 +150,7 @@ Interpreter::Flow Interpreter::ExecStmt(const Stmt& stmt) {
       flow = ExecWith(stmt);
       break;
     case StmtKind::kScope:
-      flow = ExecInScope(stmt.body);
+      flow = ExecInScope(stmt.body, stmt.hidden);
       break;
     case StmtKind::kBreak:
       flow = Flow::kBreak;
@@ -161,7 +172,7 @@ Interpreter::Flow Interpreter::ExecIf(const Stmt& stmt) {
 
 Interpreter::Flow Interpreter::ExecWith(const Stmt& stmt) {
   const ScopePtr outer = scope_;
-  const auto inner = std::make_shared<Scope>(outer);
+  const ScopePtr inner = NewScope(outer, stmt.hidden);
   for (const auto& [target, value] : stmt.with) Assign(inner, target, Eval(*value));
   scope_ = inner;
   const Flow flow = Exec(stmt.body);
@@ -197,6 +208,7 @@ Interpreter::Flow Interpreter::ExecFor(const Stmt& stmt, std::vector<Value> item
       turn = std::make_shared<Scope>(outer);
     }
     scope_ = turn;
+    Hide(turn.get(), stmt.hidden);
     scope_->variables["loop"] = loop_value;
     Assign(scope_, stmt.target, loop->current());
     const Flow turn_flow = Exec(stmt.body);
@@ -205,7 +217,7 @@ Interpreter::Flow Interpreter::ExecFor(const Stmt& stmt, std::vector<Value> item
   }
   Flow flow = Flow::kNormal;
   if (!any) {
-    scope_ = std::make_shared<Scope>(outer);
+    scope_ = NewScope(outer, stmt.else_hidden);
     flow = Exec(stmt.else_body);
   }
   scope_ = saved;
@@ -266,7 +278,7 @@ std::optional<Value> TakeKeyword(CallArgs* args, std::string_view name) {
 Value Interpreter::CallMacro(const Value& value, CallArgs& args) {
   const auto& macro = value.As<MacroData>();
   const MacroSignature& signature = *macro.stmt->macro;
-  const auto inner = std::make_shared<Scope>(macro.closure);
+  const ScopePtr inner = NewScope(macro.closure, macro.stmt->hidden);
   const ScopePtr outer = scope_;
   scope_ = inner;
   const auto& params = signature.params;

@@ -109,7 +109,7 @@ class Interpreter {
   Interpreter(const Interpreter&) = delete;
   Interpreter& operator=(const Interpreter&) = delete;
 
-  RenderedPrompt Run(const Block& body);
+  RenderedPrompt Run(const TemplateTree& tree);
   int line() const { return line_; }
 
   Value GetAttr(const Value& object, const std::string& name);
@@ -142,10 +142,12 @@ class Interpreter {
   Flow ExecFor(const Stmt& stmt, std::vector<Value> items, int items_depth, const ScopePtr& outer,
                int depth0);
   Flow ExecWith(const Stmt& stmt);
+  static void Hide(Scope* scope, const HiddenNames& hidden);
   void ExecCallBlock(const Stmt& stmt);
-  Flow ExecInScope(const Block& block);
+  static ScopePtr NewScope(const ScopePtr& parent, const HiddenNames& hidden);
+  Flow ExecInScope(const Block& block, const HiddenNames& hidden);
   // Runs a block in a scope of its own and returns what it writes.
-  Text Capture(const Block& block);
+  Text Capture(const Stmt& stmt);
   void Write(const Text& text);
   void Assign(const ScopePtr& scope, const Target& target, const Value& value);
 

@@ -5,6 +5,7 @@
 
 #include "chat/expression_parser.h"
 #include "chat/interpreter.h"
+#include "chat/scope_analysis.h"
 
 namespace pocketlm::chat {
 namespace {
@@ -173,7 +174,7 @@ class Parser : public ExpressionParser {
     }
     stmt->kind = StmtKind::kSetBlock;
     stmt->expr = ParseFilters(nullptr, false);
-    stmt->body = ParseTagBody({"endset"}, true);
+    stmt->body = ParseFunctionBody("endset");
     return stmt;
   }
 
@@ -244,7 +245,7 @@ class Parser : public ExpressionParser {
   std::unique_ptr<Stmt> ParseFilterBlock(int line) {
     auto stmt = MakeStmt(StmtKind::kFilterBlock, line);
     stmt->expr = ParseFilters(nullptr, true);
-    stmt->body = ParseTagBody({"endfilter"}, true);
+    stmt->body = ParseFunctionBody("endfilter");
     return stmt;
   }
 
@@ -399,12 +400,14 @@ void CheckCalls(const NameUse& use) {
 
 }  // namespace
 
-Block ParseTemplate(std::string_view source) {
-  Block body = Parser(Tokenize(source)).Run();
+TemplateTree ParseTemplate(std::string_view source) {
+  TemplateTree tree;
+  tree.body = Parser(Tokenize(source)).Run();
   Collector collector;
-  collector.Visit(body);
+  collector.Visit(tree.body);
   CheckCalls(collector.use());
-  return body;
+  tree.hidden = AnalyzeScopes(tree.body);
+  return tree;
 }
 
 }  // namespace pocketlm::chat

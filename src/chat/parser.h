@@ -9,6 +9,6 @@ namespace pocketlm::chat {
 
 // Parses and checks that every filter, test, called function and called method exists. Throws
 // TemplateError with a line.
-Block ParseTemplate(std::string_view source);
+TemplateTree ParseTemplate(std::string_view source);
 
 }  // namespace pocketlm::chat

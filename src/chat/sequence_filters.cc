@@ -84,7 +84,6 @@ std::vector<Value> Reversed(const Value& input) {
 Value Last(Interpreter&, const Value& input, CallArgs& args) {
   BindArgs("last", args, {}, 0);
   Value item;
-  if (input.IsUndefined()) Fail("'Undefined' object is not reversible");
   if (IndexSequence(input, Value::Integer(-1), &item)) return item;
   const std::vector<Value> items = Reversed(input);
   return items.empty() ? Value::Undefined("No last item, sequence was empty.") : items[0];
@@ -94,7 +93,7 @@ Value ReverseFilter(Interpreter&, const Value& input, CallArgs& args) {
   BindArgs("reverse", args, {}, 0);
   if (input.IsString())
     return Value::String(Slice(input, Value(), Value(), Value::Integer(-1)).text());
-  if (input.Is(Kind::kGenerator) || input.IsUndefined()) {
+  if (input.Is(Kind::kGenerator)) {
     std::vector<Value> items = Iterate(input);
     std::reverse(items.begin(), items.end());
     return Value::List(std::move(items));

@@ -122,6 +122,24 @@ TEST(Engine, RenderErrorsHaveCodeAndLine) {
               HasSubstr("extra: 'messages' has a field of its own"));
 }
 
+// jinja2 decides at compile time which names of a block are local.
+TEST(Engine, AssignedNamesHideVariables) {
+  const Json data = {{"x", "data"}, {"l", {1, 2}}};
+  EXPECT_EQ(RenderOrError("{% macro m() %}[{{ x }}]{% endmacro %}{{ m() }}{% set x = 1 %}{{ m() }}",
+                          data),
+            "[][1]");
+  EXPECT_EQ(
+      RenderOrError("{{ x }}{% macro m() %}[{{ x }}]{% endmacro %}{{ m() }}{% set x = 1 %}", data),
+      "data[data]");
+  EXPECT_EQ(RenderOrError("{% if false %}{% set x = 1 %}{% endif %}{{ x }}", data), "data");
+  EXPECT_EQ(RenderOrError("{% for i in l %}{% filter upper %}{{ x }}{% endfilter %}{% set x = i "
+                          "%}{{ x }}{% endfor %}{{ x }}",
+                          data),
+            "DATA1DATA2data");
+  EXPECT_EQ(RenderOrError("{% for i in l %}{% set x = x ~ i %}{{ x }} {% endfor %}", data),
+            "data1 data2 ");
+}
+
 TEST(Engine, SyntaxDepthIsBounded) {
   const auto repeat = [](const std::string& s, size_t n) {
     std::string out;
