@@ -43,6 +43,15 @@ class Peer:
             raise RuntimeError("llama.cpp: tokenization failed")
         return list(ids[:count])
 
+    def piece(self, token):
+        """The bytes of a token; control tokens are empty."""
+        buffer = ctypes.create_string_buffer(256)
+        size = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, False)
+        return buffer.raw[: max(size, 0)]
+
+    def is_end(self, token):
+        return bool(llama_cpp.llama_vocab_is_eog(self._vocab, token))
+
     def clear(self):
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
 

@@ -3,6 +3,10 @@
 
     python tools/peer_perplexity.py --case smollm2=model.gguf,calib/wikitext2_en/valid.txt --windows 100
 
+llama.cpp rounds activations to int8 where weights are quantized; PocketLM computes in float. --exact also
+measures llama.cpp on a copy of the model with the same weights as F32, where it computes in float as well:
+that figure tells whether the engines agree, the other one what llama.cpp's rounding costs.
+
 Windows are llama.cpp's: --ctx tokens without overlap, the first half unscored, BOS in place of a window's
 first token if the model adds one, the last partial window dropped. Needs tools/requirements-oracle.txt and
 llama-cpp-python (see tools/peer.py).
@@ -14,7 +18,10 @@ import math
 import pathlib
 import subprocess
 import sys
+import tempfile
 import time
+
+from dequantize_gguf import dequantize
 
 
 def run_peer(model, text_path, ctx, threads, windows, known):
@@ -42,33 +49,48 @@ def run_ours(program, model, text_path, ctx, threads, windows):
     return json.loads(done.stdout)
 
 
+def peer_nlls(key, model, text_path, args, store):
+    """The peer's window nlls, from the store where it has enough of them."""
+    known = store.setdefault(key, [])
+    wanted = args.windows
+    if wanted and len(known) >= wanted:
+        return known[:wanted]
+    return run_peer(model, text_path, args.ctx, args.threads, wanted, known)
+
+
 def measure(name, model, text_path, args, store):
-    key = f"{name}/{pathlib.Path(text_path).name}/{args.ctx}"
-    entry = store.setdefault(key, {"ctx": args.ctx, "window_nll": []})
+    file = pathlib.Path(text_path)
+    key = f"{name}/{file.parent.name}/{file.name}/{args.ctx}"
     scored_per_window = args.ctx // 2 - 1
-    start = time.time()
-    nlls = entry["window_nll"]
-    if args.reuse and args.windows and len(nlls) >= args.windows:
-        nlls = nlls[: args.windows]
-    elif not (args.reuse and nlls and not args.windows):
-        nlls = run_peer(model, text_path, args.ctx, args.threads, args.windows, nlls)
-    row = {"case": key, "windows": len(nlls), "tokens": len(nlls) * scored_per_window,
-           "peer_perplexity": math.exp(sum(nlls) / (len(nlls) * scored_per_window)), "peer_s": time.time() - start}
+    nlls = peer_nlls(key, model, text_path, args, store)
+    row = {"case": key, "windows": len(nlls), "tokens": len(nlls) * scored_per_window}
+    row["peer"] = math.exp(sum(nlls) / row["tokens"])
+    if args.exact:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = str(pathlib.Path(folder) / "f32.gguf")
+            if len(store.get(key + "/exact", [])) < len(nlls):
+                dequantize(model, copy)
+            exact = peer_nlls(key + "/exact", copy, text_path, args, store)
+        row["peer_exact"] = math.exp(sum(exact) / row["tokens"])
     if not args.peer_only:
         start = time.time()
         ours = run_ours(args.program, model, text_path, args.ctx, args.threads, len(nlls))
-        row.update(ours_perplexity=ours["perplexity"], ours_s=time.time() - start,
-                   same_tokens=ours["tokens"] == row["tokens"],
-                   difference_percent=100 * (ours["perplexity"] / row["peer_perplexity"] - 1))
+        row.update(ours=ours["perplexity"], ours_s=time.time() - start, same_tokens=ours["tokens"] == row["tokens"])
     return row
 
 
+def difference_percent(row, reference):
+    return 100 * (row["ours"] / row[reference] - 1)
+
+
 def print_row(row):
-    text = f"{row['case']:48} {row['windows']:5} windows {row['tokens']:7} tokens  peer {row['peer_perplexity']:9.4f}"
-    if "ours_perplexity" in row:
-        text += f"  ours {row['ours_perplexity']:9.4f}  {row['difference_percent']:+.3f} %"
-        text += "" if row["same_tokens"] else "  (NOT the same tokens)"
-        text += f"  ({row['peer_s']:.0f} s, {row['ours_s']:.0f} s)"
+    text = f"{row['case']:40} {row['windows']:4} windows {row['tokens']:6} tokens  llama.cpp {row['peer']:8.4f}"
+    if "peer_exact" in row:
+        text += f"  llama.cpp on F32 {row['peer_exact']:8.4f}"
+    if "ours" in row:
+        text += f"  ours {row['ours']:8.4f} ({difference_percent(row, 'peer'):+.3f} %"
+        text += f", {difference_percent(row, 'peer_exact'):+.4f} %)" if "peer_exact" in row else ")"
+        text += "" if row["same_tokens"] else "  NOT the same tokens"
     print(text, flush=True)
 
 
@@ -80,8 +102,8 @@ def main():
     parser.add_argument("--windows", type=int, default=0, help="only the first N windows (default: all)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer-only", action="store_true")
-    parser.add_argument("--store", type=pathlib.Path, help="JSON file that keeps the peer's window nlls")
-    parser.add_argument("--reuse", action="store_true", help="take the peer's figures from --store if they are there")
+    parser.add_argument("--exact", action="store_true", help="also the peer on an F32 copy of the model")
+    parser.add_argument("--store", type=pathlib.Path, help="JSON file that keeps the peer's window nlls for reuse")
     parser.add_argument("--json", type=pathlib.Path, help="also write the rows to this file")
     args = parser.parse_args()
     store = json.loads(args.store.read_text()) if args.store and args.store.exists() else {}
@@ -95,7 +117,8 @@ def main():
             args.store.write_text(json.dumps(store) + "\n")
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1) + "\n")
-    wrong = [r for r in rows if abs(r.get("difference_percent", 0)) > 0.5 or not r.get("same_tokens", True)]
+    reference = "peer_exact" if args.exact else "peer"
+    wrong = [r for r in rows if "ours" in r and (abs(difference_percent(r, reference)) > 0.5 or not r["same_tokens"])]
     return 1 if wrong else 0
 
 
