@@ -27,11 +27,15 @@
 #define PLM_API __attribute__((visibility("default")))
 #endif
 
+/* In C++ too, an enum holds any int, so that a wrong value can be refused. */
 #ifdef __cplusplus
+#define PLM_AS_INT : int
 extern "C" {
+#else
+#define PLM_AS_INT
 #endif
 
-typedef enum plm_status {
+typedef enum plm_status PLM_AS_INT {
   PLM_OK = 0,
   PLM_INVALID_ARGUMENT = 1,
   PLM_NOT_FOUND = 2,
@@ -56,7 +60,7 @@ PLM_API const char* plm_version(void);
 
 PLM_API void plm_string_free(char* text);
 
-typedef enum plm_log_level { PLM_LOG_INFO = 0, PLM_LOG_WARNING = 1 } plm_log_level;
+typedef enum plm_log_level PLM_AS_INT { PLM_LOG_INFO = 0, PLM_LOG_WARNING = 1 } plm_log_level;
 typedef void (*plm_log_callback)(plm_log_level level, const char* message, void* user);
 /* Receives the library's log lines, process-wide, one call at a time; null drops them (the default). */
 PLM_API void plm_set_log_callback(plm_log_callback callback, void* user);
@@ -128,7 +132,7 @@ PLM_API plm_status plm_inspect(const char* path, const plm_session_options* opti
 
 typedef struct plm_session plm_session;
 
-typedef enum plm_kv_type { PLM_KV_F16 = 0, PLM_KV_F32 = 1 } plm_kv_type;
+typedef enum plm_kv_type PLM_AS_INT { PLM_KV_F16 = 0, PLM_KV_F32 = 1 } plm_kv_type;
 
 struct plm_session_options {
   size_t size_bytes;
@@ -220,7 +224,7 @@ PLM_API plm_generate_options plm_generate_options_default(void);
  * Return true to go on, false to cancel. Called on the thread that generates; must not use the session. */
 typedef bool (*plm_text_callback)(const char* text, size_t text_bytes, void* user);
 
-typedef enum plm_finish_reason { PLM_FINISH_STOP = 0, PLM_FINISH_LENGTH = 1, PLM_FINISH_CANCELLED = 2 } plm_finish_reason;
+typedef enum plm_finish_reason PLM_AS_INT { PLM_FINISH_STOP = 0, PLM_FINISH_LENGTH = 1, PLM_FINISH_CANCELLED = 2 } plm_finish_reason;
 
 typedef struct plm_generate_result {
   size_t size_bytes;
