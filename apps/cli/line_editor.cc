@@ -67,8 +67,11 @@ struct LineEditor::Impl {
     el_set(editor, EL_SETTY, "-d", "-isig", nullptr);
     el_source(editor, nullptr);  // the user's ~/.editrc
   }
+  // el_end() would lose the names of the functions added above. There is one editor in a process; it stays.
   ~Impl() {
-    if (editor != nullptr) el_end(editor);
+    static EditLine* kept = nullptr;
+    kept = editor;
+    if (kept != nullptr) el_set(kept, EL_HIST, nullptr, nullptr);
     if (history != nullptr) history_end(history);
   }
   Impl(const Impl&) = delete;
