@@ -85,18 +85,19 @@ PLM_API plm_encode_options plm_encode_options_default(void);
 
 /* Writes up to `capacity` ids and the whole number of ids to *count: call with capacity 0 to size a buffer.
  * Any bytes are accepted. ids may be null if capacity is 0. */
-PLM_API plm_status plm_tokenizer_encode(const plm_tokenizer* tokenizer, const char* text, size_t text_bytes,
-                                        const plm_encode_options* options, int32_t* ids, size_t capacity,
-                                        size_t* count);
+PLM_API plm_status plm_tokenizer_encode(const plm_tokenizer* tokenizer, const char* text,
+                                        size_t text_bytes, const plm_encode_options* options,
+                                        int32_t* ids, size_t capacity, size_t* count);
 
 /* The exact bytes that the ids stand for (not necessarily UTF-8), control tokens as their text. An id outside
  * the vocabulary is PLM_INVALID_ARGUMENT. *text is NUL-terminated; *text_bytes may be null. */
-PLM_API plm_status plm_tokenizer_decode(const plm_tokenizer* tokenizer, const int32_t* ids, size_t count, char** text,
-                                        size_t* text_bytes);
+PLM_API plm_status plm_tokenizer_decode(const plm_tokenizer* tokenizer, const int32_t* ids,
+                                        size_t count, char** text, size_t* text_bytes);
 
 /* The vocabulary's own spelling of a token ("Ġthe", "▁the"), borrowed from the tokenizer and not
  * NUL-terminated; null for an id outside the vocabulary. */
-PLM_API const char* plm_tokenizer_piece(const plm_tokenizer* tokenizer, int32_t id, size_t* piece_bytes);
+PLM_API const char* plm_tokenizer_piece(const plm_tokenizer* tokenizer, int32_t id,
+                                        size_t* piece_bytes);
 
 /* ---- Model -------------------------------------------------------------------------------------- */
 
@@ -109,7 +110,8 @@ typedef struct plm_model_options {
 PLM_API plm_model_options plm_model_options_default(void);
 
 /* Maps a GGUF file or a Hugging Face folder. */
-PLM_API plm_status plm_model_load(const char* path, const plm_model_options* options, plm_model** out);
+PLM_API plm_status plm_model_load(const char* path, const plm_model_options* options,
+                                  plm_model** out);
 PLM_API void plm_model_free(plm_model* model);
 
 /* The model's tokenizer, borrowed; do not free. */
@@ -137,13 +139,15 @@ typedef enum plm_kv_type PLM_AS_INT { PLM_KV_F16 = 0, PLM_KV_F32 = 1 } plm_kv_ty
 struct plm_session_options {
   size_t size_bytes;
   uint32_t context_length; /* tokens; 0 (default): min(model's limit, 4096) */
-  uint32_t prefill_chunk;  /* tokens computed at once, 1 … 4096; default 128. Never changes results. */
-  plm_kv_type kv_k_type;   /* default f16 */
+  uint32_t
+      prefill_chunk; /* tokens computed at once, 1 … 4096; default 128. Never changes results. */
+  plm_kv_type kv_k_type; /* default f16 */
   plm_kv_type kv_v_type;
 };
 PLM_API plm_session_options plm_session_options_default(void);
 
-PLM_API plm_status plm_session_create(plm_model* model, const plm_session_options* options, plm_session** out);
+PLM_API plm_status plm_session_create(plm_model* model, const plm_session_options* options,
+                                      plm_session** out);
 PLM_API void plm_session_free(plm_session* session);
 
 /* Tokens the context holds. */
@@ -161,9 +165,10 @@ PLM_API void plm_session_cancel(plm_session* session);
 typedef struct plm_chat_options {
   size_t size_bytes;
   const char* tools_json; /* JSON array of tool definitions, or null */
-  const char* extra_json; /* JSON object of further template variables (enable_thinking …), or null */
+  const char*
+      extra_json; /* JSON object of further template variables (enable_thinking …), or null */
   bool add_generation_prompt; /* default true */
-  bool truncate;          /* a prompt that does not fit is shortened: oldest turns first, then the start of
+  bool truncate; /* a prompt that does not fit is shortened: oldest turns first, then the start of
                              the last message, never the system message; default false: PLM_CONTEXT_FULL */
   uint32_t reserve_tokens; /* room that truncation leaves for the answer; default 256 */
 } plm_chat_options;
@@ -188,7 +193,8 @@ PLM_API plm_status plm_session_set_chat(plm_session* session, const char* messag
 PLM_API plm_status plm_session_set_tokens(plm_session* session, const int32_t* ids, size_t count);
 
 /* The session's tokens: prompt, then what was generated. As plm_tokenizer_encode. */
-PLM_API plm_status plm_session_tokens(const plm_session* session, int32_t* ids, size_t capacity, size_t* count);
+PLM_API plm_status plm_session_tokens(const plm_session* session, int32_t* ids, size_t capacity,
+                                      size_t* count);
 
 /* Computes what is not computed yet and copies the logits after the last token: [vocab_size] floats of the
  * tokenizer's ids. PLM_INVALID_ARGUMENT if the session is empty or capacity < vocab_size. */
@@ -203,20 +209,21 @@ typedef struct plm_logit_bias {
 
 typedef struct plm_generate_options {
   size_t size_bytes;
-  int32_t max_tokens;       /* -1 (default): until an end token or a full context */
-  float temperature;        /* 0 (default): greedy, the lowest id of the largest logits */
-  int32_t top_k;            /* 0 (default): off */
-  float top_p;              /* 1 (default): off; 0 keeps one token */
-  float min_p;              /* 0 (default): off */
-  float repetition_penalty; /* 1 (default): off; over prompt and answer, as in CTRL */
-  float presence_penalty;   /* 0 (default); over the answer */
-  float frequency_penalty;  /* 0 (default); over the answer */
-  uint64_t seed;            /* default 0; the same seed gives the same answer */
+  int32_t max_tokens;               /* -1 (default): until an end token or a full context */
+  float temperature;                /* 0 (default): greedy, the lowest id of the largest logits */
+  int32_t top_k;                    /* 0 (default): off */
+  float top_p;                      /* 1 (default): off; 0 keeps one token */
+  float min_p;                      /* 0 (default): off */
+  float repetition_penalty;         /* 1 (default): off; over prompt and answer, as in CTRL */
+  float presence_penalty;           /* 0 (default); over the answer */
+  float frequency_penalty;          /* 0 (default); over the answer */
+  uint64_t seed;                    /* default 0; the same seed gives the same answer */
   const plm_logit_bias* logit_bias; /* may be null */
   size_t logit_bias_count;
-  const char* const* stop;  /* NUL-terminated texts that end the answer and are not part of it; may be null */
+  const char* const*
+      stop; /* NUL-terminated texts that end the answer and are not part of it; may be null */
   size_t stop_count;
-  bool ignore_end_tokens;   /* go on until max_tokens; default false */
+  bool ignore_end_tokens; /* go on until max_tokens; default false */
 } plm_generate_options;
 PLM_API plm_generate_options plm_generate_options_default(void);
 
@@ -224,18 +231,23 @@ PLM_API plm_generate_options plm_generate_options_default(void);
  * Return true to go on, false to cancel. Called on the thread that generates; must not use the session. */
 typedef bool (*plm_text_callback)(const char* text, size_t text_bytes, void* user);
 
-typedef enum plm_finish_reason PLM_AS_INT { PLM_FINISH_STOP = 0, PLM_FINISH_LENGTH = 1, PLM_FINISH_CANCELLED = 2 } plm_finish_reason;
+typedef enum plm_finish_reason PLM_AS_INT {
+  PLM_FINISH_STOP = 0,
+  PLM_FINISH_LENGTH = 1,
+  PLM_FINISH_CANCELLED = 2
+} plm_finish_reason;
 
 typedef struct plm_generate_result {
   size_t size_bytes;
-  plm_finish_reason finish_reason; /* stop: end token or stop text; length: max_tokens or full context */
-  uint32_t tokens_in;      /* tokens of the prompt */
-  uint32_t tokens_cached;  /* of these, how many were already computed */
-  uint32_t tokens_out;     /* sampled tokens, the end token included */
+  plm_finish_reason
+      finish_reason;      /* stop: end token or stop text; length: max_tokens or full context */
+  uint32_t tokens_in;     /* tokens of the prompt */
+  uint32_t tokens_cached; /* of these, how many were already computed */
+  uint32_t tokens_out;    /* sampled tokens, the end token included */
   double prefill_ms;
-  double decode_ms;        /* first token excluded */
-  double first_token_ms;   /* from the call to the first sampled token */
-  size_t text_bytes;       /* length of the answer, which may contain NUL characters */
+  double decode_ms;      /* first token excluded */
+  double first_token_ms; /* from the call to the first sampled token */
+  size_t text_bytes;     /* length of the answer, which may contain NUL characters */
 } plm_generate_result;
 
 /* Answers the session's prompt; the answer's tokens become part of the session. `callback` may be null.
@@ -249,7 +261,8 @@ PLM_API plm_status plm_session_generate(plm_session* session, const plm_generate
 
 typedef struct plm_perplexity_options {
   size_t size_bytes;
-  bool score_all; /* default false: windows of the context length without overlap, their first half unscored,
+  bool
+      score_all; /* default false: windows of the context length without overlap, their first half unscored,
                      BOS in place of a window's first token if the model adds one, the last partial window
                      dropped (llama.cpp's way). true: every token of the text is scored, overlapping windows. */
   size_t max_windows; /* stop after this many windows; 0 (default): all */
@@ -271,8 +284,9 @@ typedef bool (*plm_progress_callback)(double fraction, void* user);
 /* Perplexity of the model on a text, in windows of the session's context length. Resets the session before and
  * after. PLM_INVALID_ARGUMENT if the text is shorter than a window (score_all: than two tokens). */
 PLM_API plm_status plm_session_perplexity(plm_session* session, const char* text, size_t text_bytes,
-                                          const plm_perplexity_options* options, plm_progress_callback progress,
-                                          void* user, plm_perplexity_result* result);
+                                          const plm_perplexity_options* options,
+                                          plm_progress_callback progress, void* user,
+                                          plm_perplexity_result* result);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -17,7 +17,8 @@ namespace plm {
 
 class Error : public std::runtime_error {
  public:
-  Error(plm_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+  Error(plm_status status, const std::string& message)
+      : std::runtime_error(message), status_(status) {}
   plm_status status() const { return status_; }
 
  private:
@@ -48,12 +49,14 @@ class Tokenizer {
 
   int32_t vocab_size() const { return plm_tokenizer_vocab_size(handle_.get()); }
 
-  std::vector<int32_t> Encode(std::string_view text, const plm_encode_options* options = nullptr) const {
+  std::vector<int32_t> Encode(std::string_view text,
+                              const plm_encode_options* options = nullptr) const {
     size_t count = 0;
-    internal::Check(plm_tokenizer_encode(handle_.get(), text.data(), text.size(), options, nullptr, 0, &count));
-    std::vector<int32_t> ids(count);
     internal::Check(
-        plm_tokenizer_encode(handle_.get(), text.data(), text.size(), options, ids.data(), ids.size(), &count));
+        plm_tokenizer_encode(handle_.get(), text.data(), text.size(), options, nullptr, 0, &count));
+    std::vector<int32_t> ids(count);
+    internal::Check(plm_tokenizer_encode(handle_.get(), text.data(), text.size(), options,
+                                         ids.data(), ids.size(), &count));
     return ids;
   }
 
@@ -90,7 +93,8 @@ class Model {
 
   // Shares ownership of the model.
   Tokenizer tokenizer() const {
-    return Tokenizer(std::shared_ptr<const plm_tokenizer>(handle_, plm_model_tokenizer(handle_.get())));
+    return Tokenizer(
+        std::shared_ptr<const plm_tokenizer>(handle_, plm_model_tokenizer(handle_.get())));
   }
   bool has_chat_template() const { return plm_model_has_chat_template(handle_.get()); }
   std::string Describe() const {
@@ -98,7 +102,8 @@ class Model {
     internal::Check(plm_model_describe(handle_.get(), &json));
     return internal::TakeString(json);
   }
-  std::string RenderChat(const std::string& messages_json, const plm_chat_options* options = nullptr) const {
+  std::string RenderChat(const std::string& messages_json,
+                         const plm_chat_options* options = nullptr) const {
     char* text = nullptr;
     internal::Check(plm_model_render_chat(handle_.get(), messages_json.c_str(), options, &text));
     return internal::TakeString(text);
@@ -123,7 +128,8 @@ struct Generation {
 // One conversation. Keeps its model alive.
 class Session {
  public:
-  explicit Session(const Model& model, const plm_session_options* options = nullptr) : model_(model) {
+  explicit Session(const Model& model, const plm_session_options* options = nullptr)
+      : model_(model) {
     plm_session* handle = nullptr;
     internal::Check(plm_session_create(model.get(), options, &handle));
     handle_.reset(handle);
@@ -139,7 +145,8 @@ class Session {
   // Returns whether the prompt was shortened.
   bool SetChat(const std::string& messages_json, const plm_chat_options* options = nullptr) {
     bool truncated = false;
-    internal::Check(plm_session_set_chat(handle_.get(), messages_json.c_str(), options, &truncated));
+    internal::Check(
+        plm_session_set_chat(handle_.get(), messages_json.c_str(), options, &truncated));
     return truncated;
   }
   void SetTokens(const std::vector<int32_t>& ids) {
@@ -158,7 +165,8 @@ class Session {
     return logits;
   }
 
-  Generation Generate(const plm_generate_options* options = nullptr, const TextCallback& callback = {}) {
+  Generation Generate(const plm_generate_options* options = nullptr,
+                      const TextCallback& callback = {}) {
     Generation out;
     out.result.size_bytes = sizeof(out.result);
     char* text = nullptr;
@@ -172,7 +180,8 @@ class Session {
     return out;
   }
 
-  plm_perplexity_result Perplexity(std::string_view text, const plm_perplexity_options* options = nullptr,
+  plm_perplexity_result Perplexity(std::string_view text,
+                                   const plm_perplexity_options* options = nullptr,
                                    const ProgressCallback& progress = {}) {
     plm_perplexity_result result;
     result.size_bytes = sizeof(result);
@@ -180,8 +189,8 @@ class Session {
       return (*static_cast<const ProgressCallback*>(user))(fraction);
     };
     internal::Check(plm_session_perplexity(handle_.get(), text.data(), text.size(), options,
-                                           progress ? trampoline : nullptr, const_cast<ProgressCallback*>(&progress),
-                                           &result));
+                                           progress ? trampoline : nullptr,
+                                           const_cast<ProgressCallback*>(&progress), &result));
     return result;
   }
 

@@ -27,7 +27,8 @@ struct WeightMatrix {
   DType type = DType::kF32;
   size_t rows = 0;
   size_t cols = 0;
-  const std::byte* data = nullptr;  // rows × RowBytes(type, cols); not owned; aligned to 2 bytes at least
+  const std::byte* data =
+      nullptr;  // rows × RowBytes(type, cols); not owned; aligned to 2 bytes at least
 
   size_t row_bytes() const { return static_cast<size_t>(*RowBytes(type, cols)); }
 };
@@ -53,10 +54,11 @@ struct AttentionArgs {
   const float* q = nullptr;  // [rows, num_heads, head_dim], rotated
   float* out = nullptr;      // [rows, num_heads, head_dim]; aliases no input
   size_t rows = 0;
-  size_t num_heads = 0;      // a multiple of kv->num_kv_heads
-  size_t first_position = 0; // absolute position of row 0; its own K and V are already in the cache
-  size_t window = 0;         // a row sees at most this many positions, itself included; 0 = all
-  float scale = 1.0f;        // multiplies q·k
+  size_t num_heads = 0;  // a multiple of kv->num_kv_heads
+  size_t first_position =
+      0;               // absolute position of row 0; its own K and V are already in the cache
+  size_t window = 0;   // a row sees at most this many positions, itself included; 0 = all
+  float scale = 1.0f;  // multiplies q·k
   const KvLayer* kv = nullptr;
 };
 
@@ -74,21 +76,24 @@ class Backend {
   virtual int num_threads() const = 0;
 
   // out[r] = scale * table[ids[r]], [ids.size(), table.cols]. Every id is in [0, table.rows).
-  virtual void Embed(const WeightMatrix& table, std::span<const int32_t> ids, float scale, float* out) = 0;
+  virtual void Embed(const WeightMatrix& table, std::span<const int32_t> ids, float scale,
+                     float* out) = 0;
 
   // y[r, n] = x[r, n] / sqrt(mean(x[r]²) + eps) * weight[n] for `rows` rows of `cols`. y may be x.
-  virtual void RmsNorm(const float* x, size_t rows, size_t cols, const float* weight, float eps, float* y) = 0;
+  virtual void RmsNorm(const float* x, size_t rows, size_t cols, const float* weight, float eps,
+                       float* y) = 0;
 
   // y[r, n] = Σ_k x[r, k] · w[n, k]: x [rows, w.cols], y [rows, w.rows]; y aliases no input.
   virtual void MatMul(const WeightMatrix& w, const float* x, size_t rows, float* y) = 0;
 
   // Rotates x [rows, heads, head_dim] in place; cos and sin are [rows, head_dim / 2].
-  virtual void Rope(float* x, size_t rows, size_t heads, size_t head_dim, const float* cos, const float* sin,
-                    RopeLayout layout) = 0;
+  virtual void Rope(float* x, size_t rows, size_t heads, size_t head_dim, const float* cos,
+                    const float* sin, RopeLayout layout) = 0;
 
   // Stores k and v, [rows, num_kv_heads, head_dim] each, at positions first_position … of the cache.
   // Requires first_position + rows ≤ kv.capacity.
-  virtual void AppendKv(const KvLayer& kv, const float* k, const float* v, size_t rows, size_t first_position) = 0;
+  virtual void AppendKv(const KvLayer& kv, const float* k, const float* v, size_t rows,
+                        size_t first_position) = 0;
 
   // Causal attention of the rows over the cache. Keys are read in blocks at absolute multiples of 256
   // positions, each block's softmax merged in ascending order (flash style), so the result of a row does
@@ -96,7 +101,8 @@ class Backend {
   virtual void Attention(const AttentionArgs& args) = 0;
 
   // gate[i] = act(gate[i]) * up[i] for `count` values.
-  virtual void GatedActivation(Activation activation, float* gate, const float* up, size_t count) = 0;
+  virtual void GatedActivation(Activation activation, float* gate, const float* up,
+                               size_t count) = 0;
 
   // y[i] += x[i].
   virtual void Add(float* y, const float* x, size_t count) = 0;

@@ -21,9 +21,10 @@ class AlignedBuffer {
   static Result<AlignedBuffer> Allocate(size_t count, const char* what) {
     AlignedBuffer out;
     if (count > SIZE_MAX / sizeof(T)) return OutOfMemory(std::string(what) + ": size overflows");
-    void* data = ::operator new(count * sizeof(T), std::align_val_t{64}, std::nothrow);
+    void* data = ::operator new (count * sizeof(T), std::align_val_t{64}, std::nothrow);
     if (data == nullptr) {
-      return OutOfMemory(std::string(what) + ": cannot allocate " + std::to_string(count * sizeof(T)) + " bytes");
+      return OutOfMemory(std::string(what) + ": cannot allocate " +
+                         std::to_string(count * sizeof(T)) + " bytes");
     }
     out.data_.reset(static_cast<T*>(data));
     out.size_ = count;
@@ -36,7 +37,7 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    void operator()(T* p) const { ::operator delete(p, std::align_val_t{64}); }
+    void operator()(T* p) const { ::operator delete (p, std::align_val_t{64}); }
   };
   std::unique_ptr<T, Free> data_;
   size_t size_ = 0;

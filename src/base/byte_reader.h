@@ -48,7 +48,8 @@ class ByteReader {
  private:
   Status Truncated(std::string_view what, uint64_t wanted) const {
     return DataError(std::string(what) + " at byte " + std::to_string(position_) + ": needs " +
-                     std::to_string(wanted) + " bytes, file has " + std::to_string(remaining()) + " left");
+                     std::to_string(wanted) + " bytes, file has " + std::to_string(remaining()) +
+                     " left");
   }
 
   std::span<const std::byte> bytes_;

@@ -51,7 +51,8 @@ std::string CgroupPath(const std::string& cgroups, const char* controller) {
     if (second != std::string::npos) {
       const std::string names = "," + line.substr(first + 1, second - first - 1) + ",";
       if (names == std::string(",") + controller + "," ||
-          (*controller != '\0' && names.find(std::string(",") + controller + ",") != std::string::npos)) {
+          (*controller != '\0' &&
+           names.find(std::string(",") + controller + ",") != std::string::npos)) {
         return line.substr(second + 1);
       }
     }
@@ -111,7 +112,8 @@ const CpuFeatures& GetCpuFeatures() {
     CpuFeatures f;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    f.avx2_fma_f16c = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && CpuHasF16c();
+    f.avx2_fma_f16c =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && CpuHasF16c();
 #endif
     return f;
   }();

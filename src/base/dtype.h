@@ -6,7 +6,19 @@
 
 namespace pocketlm {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
+};
 
 inline constexpr int kNumDTypes = 11;
 
@@ -18,11 +30,14 @@ struct DTypeInfo {
 
 // Layout facts of each type, indexed by DType (GGUF specification and ggml-common.h).
 inline constexpr DTypeInfo kDTypeInfo[kNumDTypes] = {
-    {"F32", 1, 4},    {"F16", 1, 2},    {"BF16", 1, 2},     {"Q8_0", 32, 34},    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},
-    {"Q5_0", 32, 22}, {"Q5_1", 32, 24}, {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
+    {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q8_0", 32, 34},
+    {"Q4_0", 32, 18},   {"Q4_1", 32, 20},   {"Q5_0", 32, 22},   {"Q5_1", 32, 24},
+    {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
 };
 
-inline constexpr const DTypeInfo& GetDTypeInfo(DType type) { return kDTypeInfo[static_cast<int>(type)]; }
+inline constexpr const DTypeInfo& GetDTypeInfo(DType type) {
+  return kDTypeInfo[static_cast<int>(type)];
+}
 
 // Bytes of a row of `values` elements; nullopt if `values` is not a whole number of blocks.
 inline constexpr std::optional<uint64_t> RowBytes(DType type, uint64_t values) {

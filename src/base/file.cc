@@ -78,8 +78,8 @@ Result<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
   POCKETLM_ASSIGN_OR_RETURN(int raw_fd, OpenRegular(path, &size));
   ScopedFd fd{raw_fd};
   if (size > max_bytes) {
-    return DataError("read: " + path + ": expected at most " + std::to_string(max_bytes) + " bytes, got " +
-                     std::to_string(size));
+    return DataError("read: " + path + ": expected at most " + std::to_string(max_bytes) +
+                     " bytes, got " + std::to_string(size));
   }
   std::string content(static_cast<size_t>(size), '\0');
   size_t done = 0;

@@ -49,7 +49,9 @@ class [[nodiscard]] Status {
 };
 
 inline Status OkStatus() { return Status(); }
-inline Status InvalidArgument(std::string m) { return {StatusCode::kInvalidArgument, std::move(m)}; }
+inline Status InvalidArgument(std::string m) {
+  return {StatusCode::kInvalidArgument, std::move(m)};
+}
 inline Status NotFound(std::string m) { return {StatusCode::kNotFound, std::move(m)}; }
 inline Status DataError(std::string m) { return {StatusCode::kDataError, std::move(m)}; }
 inline Status Unsupported(std::string m) { return {StatusCode::kUnsupported, std::move(m)}; }
@@ -65,8 +67,8 @@ namespace internal {
 }  // namespace internal
 
 // Aborts when `condition` is false. Only for invariants that no input can break.
-#define POCKETLM_CHECK(condition)                                                \
-  do {                                                                           \
+#define POCKETLM_CHECK(condition)                                                        \
+  do {                                                                                   \
     if (!(condition)) ::pocketlm::internal::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
@@ -74,8 +76,8 @@ namespace internal {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {         // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit on purpose
     POCKETLM_CHECK(!status_.ok());
   }
 
@@ -108,8 +110,8 @@ class [[nodiscard]] Result {
 #define POCKETLM_CONCAT(a, b) POCKETLM_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr` (a Status) failed.
-#define POCKETLM_RETURN_IF_ERROR(expr)                     \
-  do {                                                     \
+#define POCKETLM_RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                                        \
     if (::pocketlm::Status status_macro_ = (expr); !status_macro_.ok()) return status_macro_; \
   } while (false)
 

@@ -11,8 +11,8 @@ namespace pocketlm {
 inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 
 struct DecodedCodepoint {
-  char32_t codepoint;   // kReplacementCharacter if not valid
-  uint8_t size_bytes;   // ≥ 1; for ill-formed input, the length of the maximal ill-formed part
+  char32_t codepoint;  // kReplacementCharacter if not valid
+  uint8_t size_bytes;  // ≥ 1; for ill-formed input, the length of the maximal ill-formed part
   bool valid;
 };
 

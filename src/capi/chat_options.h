@@ -11,9 +11,11 @@ struct ChatArguments {
   size_t reserve_tokens = 0;
 };
 
-inline Result<ChatArguments> ReadChatArguments(const char* messages_json, const plm_chat_options* options) {
+inline Result<ChatArguments> ReadChatArguments(const char* messages_json,
+                                               const plm_chat_options* options) {
   POCKETLM_REQUIRE_ARGUMENT(messages_json);
-  POCKETLM_ASSIGN_OR_RETURN(const plm_chat_options read, ReadOptions(options, plm_chat_options_default()));
+  POCKETLM_ASSIGN_OR_RETURN(const plm_chat_options read,
+                            ReadOptions(options, plm_chat_options_default()));
   ChatArguments out;
   out.request.messages_json = messages_json;
   if (read.tools_json != nullptr) out.request.tools_json = read.tools_json;

@@ -49,8 +49,8 @@ plm_status Guard(Body&& body) {
 // kInvalidArgument naming the function's argument that must not be null.
 Status NullArgument(const char* name);
 
-#define POCKETLM_REQUIRE_ARGUMENT(argument) \
-  do {                                      \
+#define POCKETLM_REQUIRE_ARGUMENT(argument)                                      \
+  do {                                                                           \
     if ((argument) == nullptr) return ::pocketlm::capi::NullArgument(#argument); \
   } while (false)
 
@@ -62,16 +62,18 @@ Result<Struct> ReadOptions(const Struct* options, Struct defaults) {
   if (options == nullptr) return defaults;
   const size_t size = options->size_bytes;
   if (size < sizeof(size_t) || size > (size_t{1} << 16)) {
-    return InvalidArgument("options: size_bytes: expected the size of the struct (" + std::to_string(sizeof(Struct)) +
-                           "), got " + std::to_string(size));
+    return InvalidArgument("options: size_bytes: expected the size of the struct (" +
+                           std::to_string(sizeof(Struct)) + "), got " + std::to_string(size));
   }
   const auto* bytes = reinterpret_cast<const unsigned char*>(options);
   for (size_t i = sizeof(Struct); i < size; ++i) {
     if (bytes[i] != 0) {
-      return Unsupported("options: size_bytes: the caller was built for a newer library and uses its options");
+      return Unsupported(
+          "options: size_bytes: the caller was built for a newer library and uses its options");
     }
   }
-  std::memcpy(static_cast<void*>(&defaults), options, size < sizeof(Struct) ? size : sizeof(Struct));
+  std::memcpy(static_cast<void*>(&defaults), options,
+              size < sizeof(Struct) ? size : sizeof(Struct));
   defaults.size_bytes = sizeof(Struct);
   return defaults;
 }
@@ -82,8 +84,8 @@ Status WriteResult(const Struct& result, Struct* out) {
   if (out == nullptr) return OkStatus();
   const size_t size = out->size_bytes;
   if (size < sizeof(size_t) || size > (size_t{1} << 16)) {
-    return InvalidArgument("result: size_bytes: expected the size of the struct (" + std::to_string(sizeof(Struct)) +
-                           "), got " + std::to_string(size));
+    return InvalidArgument("result: size_bytes: expected the size of the struct (" +
+                           std::to_string(sizeof(Struct)) + "), got " + std::to_string(size));
   }
   std::memcpy(static_cast<void*>(out), &result, size < sizeof(Struct) ? size : sizeof(Struct));
   out->size_bytes = size;

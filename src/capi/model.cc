@@ -17,7 +17,8 @@ plm_status plm_model_load(const char* path, const plm_model_options* options, pl
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(path);
     POCKETLM_REQUIRE_ARGUMENT(out);
-    POCKETLM_ASSIGN_OR_RETURN(const plm_model_options read, ReadOptions(options, plm_model_options_default()));
+    POCKETLM_ASSIGN_OR_RETURN(const plm_model_options read,
+                              ReadOptions(options, plm_model_options_default()));
     auto handle = std::make_unique<plm_model>();
     POCKETLM_ASSIGN_OR_RETURN(handle->model, Model::Load(path, read.num_threads));
     handle->tokenizer.tokenizer = &handle->model->tokenizer();
@@ -28,7 +29,9 @@ plm_status plm_model_load(const char* path, const plm_model_options* options, pl
 
 void plm_model_free(plm_model* model) { delete model; }
 
-const plm_tokenizer* plm_model_tokenizer(const plm_model* model) { return model == nullptr ? nullptr : &model->tokenizer; }
+const plm_tokenizer* plm_model_tokenizer(const plm_model* model) {
+  return model == nullptr ? nullptr : &model->tokenizer;
+}
 
 bool plm_model_has_chat_template(const plm_model* model) {
   return model != nullptr && model->model->chat_template() != nullptr;
@@ -48,7 +51,8 @@ plm_status plm_inspect(const char* path, const plm_session_options* options, cha
     POCKETLM_REQUIRE_ARGUMENT(json);
     POCKETLM_ASSIGN_OR_RETURN(const SessionOptions session, ReadSessionOptions(options));
     POCKETLM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, InspectFile(path, session));
-    return CopyString(report.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), json);
+    return CopyString(report.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                      json);
   });
 }
 
@@ -56,8 +60,8 @@ plm_chat_options plm_chat_options_default(void) {
   return {sizeof(plm_chat_options), nullptr, nullptr, true, false, 256};
 }
 
-plm_status plm_model_render_chat(const plm_model* model, const char* messages_json, const plm_chat_options* options,
-                                 char** text) {
+plm_status plm_model_render_chat(const plm_model* model, const char* messages_json,
+                                 const plm_chat_options* options, char** text) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(model);
     POCKETLM_REQUIRE_ARGUMENT(text);

@@ -11,7 +11,8 @@ using namespace pocketlm::capi;  // NOLINT
 namespace {
 
 Result<GenerateOptions> ReadGenerateOptions(const plm_generate_options* options) {
-  POCKETLM_ASSIGN_OR_RETURN(const plm_generate_options read, ReadOptions(options, plm_generate_options_default()));
+  POCKETLM_ASSIGN_OR_RETURN(const plm_generate_options read,
+                            ReadOptions(options, plm_generate_options_default()));
   GenerateOptions out;
   out.max_tokens = read.max_tokens;
   out.ignore_end_tokens = read.ignore_end_tokens;
@@ -37,16 +38,25 @@ Result<GenerateOptions> ReadGenerateOptions(const plm_generate_options* options)
 
 plm_finish_reason ToCFinishReason(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return PLM_FINISH_STOP;
-    case FinishReason::kLength: return PLM_FINISH_LENGTH;
-    case FinishReason::kCancelled: return PLM_FINISH_CANCELLED;
+    case FinishReason::kStop:
+      return PLM_FINISH_STOP;
+    case FinishReason::kLength:
+      return PLM_FINISH_LENGTH;
+    case FinishReason::kCancelled:
+      return PLM_FINISH_CANCELLED;
   }
   return PLM_FINISH_STOP;
 }
 
 plm_generate_result ToCResult(const GenerateResult& result) {
-  return {sizeof(plm_generate_result), ToCFinishReason(result.finish_reason), result.tokens_in, result.tokens_cached,
-          result.tokens_out,           result.prefill_ms,                     result.decode_ms, result.first_token_ms,
+  return {sizeof(plm_generate_result),
+          ToCFinishReason(result.finish_reason),
+          result.tokens_in,
+          result.tokens_cached,
+          result.tokens_out,
+          result.prefill_ms,
+          result.decode_ms,
+          result.first_token_ms,
           result.text.size()};
 }
 
@@ -56,10 +66,12 @@ extern "C" {
 
 plm_session_options plm_session_options_default(void) {
   const SessionOptions defaults;
-  return {sizeof(plm_session_options), defaults.context_length, defaults.prefill_chunk, PLM_KV_F16, PLM_KV_F16};
+  return {sizeof(plm_session_options), defaults.context_length, defaults.prefill_chunk, PLM_KV_F16,
+          PLM_KV_F16};
 }
 
-plm_status plm_session_create(plm_model* model, const plm_session_options* options, plm_session** out) {
+plm_status plm_session_create(plm_model* model, const plm_session_options* options,
+                              plm_session** out) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(model);
     POCKETLM_REQUIRE_ARGUMENT(out);
@@ -100,12 +112,13 @@ plm_status plm_session_set_text(plm_session* session, const char* text, size_t t
   });
 }
 
-plm_status plm_session_set_chat(plm_session* session, const char* messages_json, const plm_chat_options* options,
-                                bool* truncated) {
+plm_status plm_session_set_chat(plm_session* session, const char* messages_json,
+                                const plm_chat_options* options, bool* truncated) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(session);
     POCKETLM_ASSIGN_OR_RETURN(const ChatArguments chat, ReadChatArguments(messages_json, options));
-    POCKETLM_ASSIGN_OR_RETURN(const bool shortened, session->session->SetChat(chat.request, chat.reserve_tokens));
+    POCKETLM_ASSIGN_OR_RETURN(const bool shortened,
+                              session->session->SetChat(chat.request, chat.reserve_tokens));
     if (truncated != nullptr) *truncated = shortened;
     return OkStatus();
   });
@@ -119,7 +132,8 @@ plm_status plm_session_set_tokens(plm_session* session, const int32_t* ids, size
   });
 }
 
-plm_status plm_session_tokens(const plm_session* session, int32_t* ids, size_t capacity, size_t* count) {
+plm_status plm_session_tokens(const plm_session* session, int32_t* ids, size_t capacity,
+                              size_t* count) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(session);
     POCKETLM_REQUIRE_ARGUMENT(count);
@@ -148,8 +162,9 @@ plm_generate_options plm_generate_options_default(void) {
   return options;
 }
 
-plm_status plm_session_generate(plm_session* session, const plm_generate_options* options, plm_text_callback callback,
-                                void* user, char** text, plm_generate_result* result) {
+plm_status plm_session_generate(plm_session* session, const plm_generate_options* options,
+                                plm_text_callback callback, void* user, char** text,
+                                plm_generate_result* result) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(session);
     POCKETLM_ASSIGN_OR_RETURN(const GenerateOptions read, ReadGenerateOptions(options));
@@ -157,7 +172,9 @@ plm_status plm_session_generate(plm_session* session, const plm_generate_options
     POCKETLM_RETURN_IF_ERROR(WriteResult(plm_generate_result{}, result));
     TextSink sink;
     if (callback != nullptr) {
-      sink = [callback, user](const std::string& piece) { return callback(piece.c_str(), piece.size(), user); };
+      sink = [callback, user](const std::string& piece) {
+        return callback(piece.c_str(), piece.size(), user);
+      };
     }
     POCKETLM_ASSIGN_OR_RETURN(const GenerateResult answer, session->session->Generate(read, sink));
     if (text != nullptr) POCKETLM_RETURN_IF_ERROR(CopyString(answer.text, text));
@@ -165,10 +182,13 @@ plm_status plm_session_generate(plm_session* session, const plm_generate_options
   });
 }
 
-plm_perplexity_options plm_perplexity_options_default(void) { return {sizeof(plm_perplexity_options), false, 0}; }
+plm_perplexity_options plm_perplexity_options_default(void) {
+  return {sizeof(plm_perplexity_options), false, 0};
+}
 
 plm_status plm_session_perplexity(plm_session* session, const char* text, size_t text_bytes,
-                                  const plm_perplexity_options* options, plm_progress_callback progress, void* user,
+                                  const plm_perplexity_options* options,
+                                  plm_progress_callback progress, void* user,
                                   plm_perplexity_result* result) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(session);
@@ -178,12 +198,15 @@ plm_status plm_session_perplexity(plm_session* session, const char* text, size_t
                               ReadOptions(options, plm_perplexity_options_default()));
     POCKETLM_RETURN_IF_ERROR(WriteResult(plm_perplexity_result{}, result));
     ProgressSink sink;
-    if (progress != nullptr) sink = [progress, user](double fraction) { return progress(fraction, user); };
-    POCKETLM_ASSIGN_OR_RETURN(const PerplexityResult scored,
-                              session->session->Perplexity(input, {read.score_all, read.max_windows}, sink));
-    return WriteResult(plm_perplexity_result{sizeof(plm_perplexity_result), scored.tokens, scored.bytes, scored.nll,
-                                             scored.perplexity(), scored.bits_per_byte()},
-                       result);
+    if (progress != nullptr)
+      sink = [progress, user](double fraction) { return progress(fraction, user); };
+    POCKETLM_ASSIGN_OR_RETURN(
+        const PerplexityResult scored,
+        session->session->Perplexity(input, {read.score_all, read.max_windows}, sink));
+    return WriteResult(
+        plm_perplexity_result{sizeof(plm_perplexity_result), scored.tokens, scored.bytes,
+                              scored.nll, scored.perplexity(), scored.bits_per_byte()},
+        result);
   });
 }
 

@@ -8,11 +8,13 @@ namespace pocketlm::capi {
 inline Result<KvType> ToKvType(plm_kv_type type) {
   if (type == PLM_KV_F16) return KvType::kF16;
   if (type == PLM_KV_F32) return KvType::kF32;
-  return InvalidArgument("session: KV type: expected PLM_KV_F16 or PLM_KV_F32, got " + std::to_string(static_cast<int>(type)));
+  return InvalidArgument("session: KV type: expected PLM_KV_F16 or PLM_KV_F32, got " +
+                         std::to_string(static_cast<int>(type)));
 }
 
 inline Result<SessionOptions> ReadSessionOptions(const plm_session_options* options) {
-  POCKETLM_ASSIGN_OR_RETURN(const plm_session_options read, ReadOptions(options, plm_session_options_default()));
+  POCKETLM_ASSIGN_OR_RETURN(const plm_session_options read,
+                            ReadOptions(options, plm_session_options_default()));
   SessionOptions out;
   out.context_length = read.context_length;
   out.prefill_chunk = read.prefill_chunk;

@@ -14,17 +14,28 @@ std::string& LastError() {
 
 plm_status ToCStatus(StatusCode code) {
   switch (code) {
-    case StatusCode::kOk: return PLM_OK;
-    case StatusCode::kInvalidArgument: return PLM_INVALID_ARGUMENT;
-    case StatusCode::kNotFound: return PLM_NOT_FOUND;
-    case StatusCode::kDataError: return PLM_DATA_ERROR;
-    case StatusCode::kUnsupported: return PLM_UNSUPPORTED;
-    case StatusCode::kContextFull: return PLM_CONTEXT_FULL;
-    case StatusCode::kCancelled: return PLM_CANCELLED;
-    case StatusCode::kOutOfMemory: return PLM_OUT_OF_MEMORY;
-    case StatusCode::kIoError: return PLM_IO_ERROR;
-    case StatusCode::kBusy: return PLM_BUSY;
-    case StatusCode::kInternal: return PLM_INTERNAL;
+    case StatusCode::kOk:
+      return PLM_OK;
+    case StatusCode::kInvalidArgument:
+      return PLM_INVALID_ARGUMENT;
+    case StatusCode::kNotFound:
+      return PLM_NOT_FOUND;
+    case StatusCode::kDataError:
+      return PLM_DATA_ERROR;
+    case StatusCode::kUnsupported:
+      return PLM_UNSUPPORTED;
+    case StatusCode::kContextFull:
+      return PLM_CONTEXT_FULL;
+    case StatusCode::kCancelled:
+      return PLM_CANCELLED;
+    case StatusCode::kOutOfMemory:
+      return PLM_OUT_OF_MEMORY;
+    case StatusCode::kIoError:
+      return PLM_IO_ERROR;
+    case StatusCode::kBusy:
+      return PLM_BUSY;
+    case StatusCode::kInternal:
+      return PLM_INTERNAL;
   }
   return PLM_INTERNAL;
 }
@@ -40,11 +51,14 @@ plm_status Report(const Status& status) {
   return ToCStatus(status.code());
 }
 
-Status NullArgument(const char* name) { return InvalidArgument(std::string(name) + ": expected a pointer, got null"); }
+Status NullArgument(const char* name) {
+  return InvalidArgument(std::string(name) + ": expected a pointer, got null");
+}
 
 Status CopyString(std::string_view text, char** out) {
   char* copy = static_cast<char*>(std::malloc(text.size() + 1));
-  if (copy == nullptr) return OutOfMemory("out of memory for a text of " + std::to_string(text.size()) + " bytes");
+  if (copy == nullptr)
+    return OutOfMemory("out of memory for a text of " + std::to_string(text.size()) + " bytes");
   std::memcpy(copy, text.data(), text.size());
   copy[text.size()] = '\0';
   *out = copy;

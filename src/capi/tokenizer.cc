@@ -9,7 +9,9 @@ using namespace pocketlm::capi;  // NOLINT
 
 extern "C" {
 
-plm_encode_options plm_encode_options_default(void) { return {sizeof(plm_encode_options), false, false}; }
+plm_encode_options plm_encode_options_default(void) {
+  return {sizeof(plm_encode_options), false, false};
+}
 
 plm_status plm_tokenizer_load(const char* path, plm_tokenizer** out) {
   return Guard([&]() -> Status {
@@ -31,13 +33,15 @@ int32_t plm_tokenizer_vocab_size(const plm_tokenizer* tokenizer) {
 }
 
 plm_status plm_tokenizer_encode(const plm_tokenizer* tokenizer, const char* text, size_t text_bytes,
-                                const plm_encode_options* options, int32_t* ids, size_t capacity, size_t* count) {
+                                const plm_encode_options* options, int32_t* ids, size_t capacity,
+                                size_t* count) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(tokenizer);
     POCKETLM_REQUIRE_ARGUMENT(count);
     if (capacity > 0) POCKETLM_REQUIRE_ARGUMENT(ids);
     POCKETLM_ASSIGN_OR_RETURN(const std::string_view input, TextArgument(text, text_bytes));
-    POCKETLM_ASSIGN_OR_RETURN(const plm_encode_options read, ReadOptions(options, plm_encode_options_default()));
+    POCKETLM_ASSIGN_OR_RETURN(const plm_encode_options read,
+                              ReadOptions(options, plm_encode_options_default()));
     Tokenizer::EncodeOptions encode;
     encode.parse_special = read.parse_special;
     const Tokenizer& t = *tokenizer->tokenizer;
@@ -49,8 +53,8 @@ plm_status plm_tokenizer_encode(const plm_tokenizer* tokenizer, const char* text
   });
 }
 
-plm_status plm_tokenizer_decode(const plm_tokenizer* tokenizer, const int32_t* ids, size_t count, char** text,
-                                size_t* text_bytes) {
+plm_status plm_tokenizer_decode(const plm_tokenizer* tokenizer, const int32_t* ids, size_t count,
+                                char** text, size_t* text_bytes) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(tokenizer);
     POCKETLM_REQUIRE_ARGUMENT(text);

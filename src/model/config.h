@@ -26,7 +26,7 @@ struct RopeScaling {
   enum class Type { kNone, kLinear, kLlama3 };
   Type type = Type::kNone;
   float factor = 1.0f;
-  float low_freq_factor = 1.0f;   // llama3 only, as the next two
+  float low_freq_factor = 1.0f;  // llama3 only, as the next two
   float high_freq_factor = 4.0f;
   uint32_t original_max_position_embeddings = 8192;
 };
@@ -49,17 +49,20 @@ struct ModelConfig {
   RopeScaling rope_scaling;               // of layers with full attention
   RopeLayout rope_layout = RopeLayout::kHalves;
 
-  uint32_t sliding_window = 0;         // positions, itself included; 0 = no such layers
-  std::vector<bool> sliding_layers;    // [num_hidden_layers]; empty = none
+  uint32_t sliding_window = 0;       // positions, itself included; 0 = no such layers
+  std::vector<bool> sliding_layers;  // [num_hidden_layers]; empty = none
 
   Activation hidden_activation = Activation::kSilu;
-  float embedding_scale = 1.0f;    // multiplies embedding rows
-  float attention_scale = 1.0f;    // multiplies q·k
-  bool has_qk_norm = false;        // RMSNorm over each head of q and k
-  bool has_post_norms = false;     // RMSNorm on the outputs of attention and MLP too (Gemma)
-  bool norm_weights_minus_one = false;  // the file stores norm weights as (w − 1) (Gemma in safetensors)
+  float embedding_scale = 1.0f;  // multiplies embedding rows
+  float attention_scale = 1.0f;  // multiplies q·k
+  bool has_qk_norm = false;      // RMSNorm over each head of q and k
+  bool has_post_norms = false;   // RMSNorm on the outputs of attention and MLP too (Gemma)
+  bool norm_weights_minus_one =
+      false;  // the file stores norm weights as (w − 1) (Gemma in safetensors)
 
-  bool LayerIsSliding(size_t layer) const { return layer < sliding_layers.size() && sliding_layers[layer]; }
+  bool LayerIsSliding(size_t layer) const {
+    return layer < sliding_layers.size() && sliding_layers[layer];
+  }
 };
 
 // From GGUF metadata (gguf.md of the GGUF specification, keys "<architecture>.*"). `vocab_size` is taken from

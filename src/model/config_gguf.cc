@@ -38,13 +38,16 @@ class Keys {
   }
 
   Result<std::string> StringOr(const char* suffix, const char* absent) const {
-    POCKETLM_ASSIGN_OR_RETURN(const std::string_view value, file_.GetStringOr(prefix_ + suffix, absent));
+    POCKETLM_ASSIGN_OR_RETURN(const std::string_view value,
+                              file_.GetStringOr(prefix_ + suffix, absent));
     return std::string(value);
   }
 
  private:
   Status Narrow(const char* suffix, uint64_t value, uint32_t* out) const {
-    if (value > UINT32_MAX) return DataError("gguf: " + prefix_ + suffix + ": value " + std::to_string(value) + " is too large");
+    if (value > UINT32_MAX)
+      return DataError("gguf: " + prefix_ + suffix + ": value " + std::to_string(value) +
+                       " is too large");
     *out = static_cast<uint32_t>(value);
     return OkStatus();
   }
@@ -58,27 +61,31 @@ Status ReadShape(const GgufFile& file, const Keys& keys, ModelConfig* c) {
   POCKETLM_RETURN_IF_ERROR(keys.U32("feed_forward_length", &c->intermediate_size));
   POCKETLM_RETURN_IF_ERROR(keys.U32("block_count", &c->num_hidden_layers));
   POCKETLM_RETURN_IF_ERROR(keys.U32("attention.head_count", &c->num_attention_heads));
-  POCKETLM_RETURN_IF_ERROR(keys.U32Or("attention.head_count_kv", c->num_attention_heads, &c->num_key_value_heads));
+  POCKETLM_RETURN_IF_ERROR(
+      keys.U32Or("attention.head_count_kv", c->num_attention_heads, &c->num_key_value_heads));
   POCKETLM_RETURN_IF_ERROR(keys.U32("context_length", &c->max_position_embeddings));
   POCKETLM_RETURN_IF_ERROR(keys.Float("attention.layer_norm_rms_epsilon", &c->rms_norm_eps));
-  if (c->num_attention_heads == 0) return DataError("gguf: attention.head_count: expected at least 1, got 0");
+  if (c->num_attention_heads == 0)
+    return DataError("gguf: attention.head_count: expected at least 1, got 0");
   POCKETLM_RETURN_IF_ERROR(
       keys.U32Or("attention.key_length", c->hidden_size / c->num_attention_heads, &c->head_dim));
   for (const char* key : {"attention.value_length", "rope.dimension_count"}) {
     uint32_t value = 0;
     POCKETLM_RETURN_IF_ERROR(keys.U32Or(key, c->head_dim, &value));
     if (value != c->head_dim) {
-      return Unsupported("gguf: " + std::string(key) + ": expected the head size " + std::to_string(c->head_dim) +
-                         ", got " + std::to_string(value));
+      return Unsupported("gguf: " + std::string(key) + ": expected the head size " +
+                         std::to_string(c->head_dim) + ", got " + std::to_string(value));
     }
   }
   if (c->num_hidden_layers > kMaxLayers) {
-    return DataError("gguf: block_count: expected at most " + std::to_string(kMaxLayers) + ", got " +
-                     std::to_string(c->num_hidden_layers));
+    return DataError("gguf: block_count: expected at most " + std::to_string(kMaxLayers) +
+                     ", got " + std::to_string(c->num_hidden_layers));
   }
   const TensorView* table = file.FindTensor("token_embd.weight");
   if (table == nullptr) return DataError("gguf: tensor token_embd.weight is missing");
-  if (table->shape.size() != 2) return DataError("gguf: token_embd.weight: expected 2 dimensions, got " + ShapeString(table->shape));
+  if (table->shape.size() != 2)
+    return DataError("gguf: token_embd.weight: expected 2 dimensions, got " +
+                     ShapeString(table->shape));
   if (table->shape[0] > UINT32_MAX) return DataError("gguf: token_embd.weight: too many rows");
   c->vocab_size = static_cast<uint32_t>(table->shape[0]);
   c->tie_word_embeddings = file.FindTensor("output.weight") == nullptr;
@@ -105,7 +112,9 @@ Status ReadSlidingPattern(const GgufFile& file, const Keys& keys, ModelConfig* c
     POCKETLM_ASSIGN_OR_RETURN(const GgufArray flags, file.GetArray(key));
     for (uint32_t i = 0; i < c->num_hidden_layers; ++i) {
       const std::optional<bool> flag = flags.Bool(i);
-      if (!flag) return DataError("gguf: " + key + ": expected one bool for each of the " + std::to_string(c->num_hidden_layers) + " layers");
+      if (!flag)
+        return DataError("gguf: " + key + ": expected one bool for each of the " +
+                         std::to_string(c->num_hidden_layers) + " layers");
       c->sliding_layers.push_back(*flag);
     }
     return OkStatus();
@@ -113,7 +122,8 @@ Status ReadSlidingPattern(const GgufFile& file, const Keys& keys, ModelConfig* c
   uint32_t period = 0;
   POCKETLM_RETURN_IF_ERROR(keys.U32Or("attention.sliding_window_pattern", 6, &period));
   if (period == 0) return DataError("gguf: " + key + ": expected at least 1, got 0");
-  for (uint32_t i = 0; i < c->num_hidden_layers; ++i) c->sliding_layers.push_back((i + 1) % period != 0);
+  for (uint32_t i = 0; i < c->num_hidden_layers; ++i)
+    c->sliding_layers.push_back((i + 1) % period != 0);
   return OkStatus();
 }
 
@@ -141,7 +151,8 @@ Result<ModelConfig> ConfigFromGguf(const GgufFile& file) {
   } else if (name == "gemma3") {
     c.architecture = Architecture::kGemma3;
   } else {
-    return Unsupported("gguf: general.architecture: expected llama, qwen3 or gemma3, got '" + std::string(name) + "'");
+    return Unsupported("gguf: general.architecture: expected llama, qwen3 or gemma3, got '" +
+                       std::string(name) + "'");
   }
   const Keys keys(file, std::string(name) + ".");
   POCKETLM_RETURN_IF_ERROR(ReadShape(file, keys, &c));
@@ -153,7 +164,8 @@ Result<ModelConfig> ConfigFromGguf(const GgufFile& file) {
     if (keys.Has("expert_count")) {
       uint32_t experts = 0;
       POCKETLM_RETURN_IF_ERROR(keys.U32("expert_count", &experts));
-      if (experts > 0) return Unsupported("gguf: llama.expert_count: mixtures of experts are not supported");
+      if (experts > 0)
+        return Unsupported("gguf: llama.expert_count: mixtures of experts are not supported");
     }
   } else if (c.architecture == Architecture::kQwen3) {
     c.has_qk_norm = true;

@@ -30,7 +30,8 @@ class Fields {
     *out = absent;
     const json* value = Find(key);
     if (value == nullptr) return OkStatus();
-    if (!value->is_number_integer() || *value < 0 || *value > UINT32_MAX) return Wrong(key, "a whole number of 32 bits", *value);
+    if (!value->is_number_integer() || *value < 0 || *value > UINT32_MAX)
+      return Wrong(key, "a whole number of 32 bits", *value);
     *out = value->get<uint32_t>();
     return OkStatus();
   }
@@ -87,7 +88,8 @@ Status ReadRopeObject(const Fields& rope, float* theta, RopeScaling* scaling) {
   scaling->type = type == "linear" ? RopeScaling::Type::kLinear : RopeScaling::Type::kLlama3;
   POCKETLM_RETURN_IF_ERROR(rope.FloatOr("low_freq_factor", 1.0f, &scaling->low_freq_factor));
   POCKETLM_RETURN_IF_ERROR(rope.FloatOr("high_freq_factor", 4.0f, &scaling->high_freq_factor));
-  return rope.U32Or("original_max_position_embeddings", 8192, &scaling->original_max_position_embeddings);
+  return rope.U32Or("original_max_position_embeddings", 8192,
+                    &scaling->original_max_position_embeddings);
 }
 
 Status ReadRope(const Fields& fields, ModelConfig* c) {
@@ -95,19 +97,24 @@ Status ReadRope(const Fields& fields, ModelConfig* c) {
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rope_theta", gemma ? 1e6f : 1e4f, &c->rope_theta));
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rope_local_base_freq", 1e4f, &c->rope_local_base_freq));
   if (const json* scaling = fields.Find("rope_scaling")) {
-    POCKETLM_RETURN_IF_ERROR(ReadRopeObject(Fields(*scaling, "config.json: rope_scaling"), &c->rope_theta, &c->rope_scaling));
+    POCKETLM_RETURN_IF_ERROR(ReadRopeObject(Fields(*scaling, "config.json: rope_scaling"),
+                                            &c->rope_theta, &c->rope_scaling));
   }
   const json* parameters = fields.Find("rope_parameters");
   if (parameters == nullptr) return OkStatus();
   const Fields by_kind(*parameters, "config.json: rope_parameters");
   if (const json* full = by_kind.Find("full_attention")) {
-    POCKETLM_RETURN_IF_ERROR(ReadRopeObject(Fields(*full, "config.json: rope_parameters.full_attention"), &c->rope_theta, &c->rope_scaling));
+    POCKETLM_RETURN_IF_ERROR(
+        ReadRopeObject(Fields(*full, "config.json: rope_parameters.full_attention"), &c->rope_theta,
+                       &c->rope_scaling));
     if (const json* sliding = by_kind.Find("sliding_attention")) {
       RopeScaling local;
-      POCKETLM_RETURN_IF_ERROR(ReadRopeObject(Fields(*sliding, "config.json: rope_parameters.sliding_attention"),
-                                              &c->rope_local_base_freq, &local));
+      POCKETLM_RETURN_IF_ERROR(
+          ReadRopeObject(Fields(*sliding, "config.json: rope_parameters.sliding_attention"),
+                         &c->rope_local_base_freq, &local));
       if (local.type != RopeScaling::Type::kNone) {
-        return Unsupported("config: rope_parameters.sliding_attention: only the default rope_type is supported");
+        return Unsupported(
+            "config: rope_parameters.sliding_attention: only the default rope_type is supported");
       }
     }
     return OkStatus();
@@ -118,11 +125,13 @@ Status ReadRope(const Fields& fields, ModelConfig* c) {
 Status ReadSlidingLayers(const Fields& fields, ModelConfig* c) {
   POCKETLM_RETURN_IF_ERROR(fields.U32Or("sliding_window", 0, &c->sliding_window));
   bool use = true;
-  POCKETLM_RETURN_IF_ERROR(fields.BoolOr("use_sliding_window", c->architecture == Architecture::kGemma3, &use));
+  POCKETLM_RETURN_IF_ERROR(
+      fields.BoolOr("use_sliding_window", c->architecture == Architecture::kGemma3, &use));
   if (!use) c->sliding_window = 0;
   if (c->sliding_window == 0) return OkStatus();
   if (c->architecture != Architecture::kGemma3) {
-    return Unsupported("config: use_sliding_window: only gemma3 is supported with a sliding window");
+    return Unsupported(
+        "config: use_sliding_window: only gemma3 is supported with a sliding window");
   }
   if (const json* types = fields.Find("layer_types")) {
     if (!types->is_array() || types->size() != c->num_hidden_layers) {
@@ -139,20 +148,24 @@ Status ReadSlidingLayers(const Fields& fields, ModelConfig* c) {
   uint32_t period = 0;
   POCKETLM_RETURN_IF_ERROR(fields.U32Or("sliding_window_pattern", 6, &period));
   if (period == 0) return DataError("config: sliding_window_pattern: expected at least 1, got 0");
-  for (uint32_t i = 0; i < c->num_hidden_layers; ++i) c->sliding_layers.push_back((i + 1) % period != 0);
+  for (uint32_t i = 0; i < c->num_hidden_layers; ++i)
+    c->sliding_layers.push_back((i + 1) % period != 0);
   return OkStatus();
 }
 
 Status ReadActivation(const Fields& fields, ModelConfig* c) {
   const bool gemma = c->architecture == Architecture::kGemma3;
-  const char* key = gemma && fields.Find("hidden_activation") != nullptr ? "hidden_activation" : "hidden_act";
-  POCKETLM_ASSIGN_OR_RETURN(const std::string name, fields.StringOr(key, gemma ? "gelu_pytorch_tanh" : "silu"));
+  const char* key =
+      gemma && fields.Find("hidden_activation") != nullptr ? "hidden_activation" : "hidden_act";
+  POCKETLM_ASSIGN_OR_RETURN(const std::string name,
+                            fields.StringOr(key, gemma ? "gelu_pytorch_tanh" : "silu"));
   if (name == "silu") {
     c->hidden_activation = Activation::kSilu;
   } else if (name == "gelu_pytorch_tanh") {
     c->hidden_activation = Activation::kGeluTanh;
   } else {
-    return Unsupported("config: " + std::string(key) + ": expected silu or gelu_pytorch_tanh, got " + name);
+    return Unsupported("config: " + std::string(key) +
+                       ": expected silu or gelu_pytorch_tanh, got " + name);
   }
   return OkStatus();
 }
@@ -163,11 +176,14 @@ Status ReadGemma3(const Fields& fields, ModelConfig* c) {
   c->norm_weights_minus_one = true;
   c->embedding_scale = std::sqrt(static_cast<float>(c->hidden_size));
   float scalar = 0.0f;
-  POCKETLM_RETURN_IF_ERROR(fields.FloatOr("query_pre_attn_scalar", static_cast<float>(c->head_dim), &scalar));
-  if (!(scalar > 0.0f)) return DataError("config: query_pre_attn_scalar: expected a positive number");
+  POCKETLM_RETURN_IF_ERROR(
+      fields.FloatOr("query_pre_attn_scalar", static_cast<float>(c->head_dim), &scalar));
+  if (!(scalar > 0.0f))
+    return DataError("config: query_pre_attn_scalar: expected a positive number");
   c->attention_scale = 1.0f / std::sqrt(scalar);
   for (const char* key : {"final_logit_softcapping", "attn_logit_softcapping"}) {
-    if (fields.Find(key) != nullptr) return Unsupported(std::string("config: ") + key + ": soft caps are not supported");
+    if (fields.Find(key) != nullptr)
+      return Unsupported(std::string("config: ") + key + ": soft caps are not supported");
   }
   return OkStatus();
 }
@@ -180,20 +196,24 @@ Status ReadShape(const Fields& fields, ModelConfig* c) {
   POCKETLM_RETURN_IF_ERROR(fields.U32("intermediate_size", &c->intermediate_size));
   POCKETLM_RETURN_IF_ERROR(fields.U32("num_hidden_layers", &c->num_hidden_layers));
   POCKETLM_RETURN_IF_ERROR(fields.U32("num_attention_heads", &c->num_attention_heads));
-  POCKETLM_RETURN_IF_ERROR(fields.U32Or("num_key_value_heads", c->num_attention_heads, &c->num_key_value_heads));
-  if (c->num_attention_heads == 0) return DataError("config: num_attention_heads: expected at least 1, got 0");
+  POCKETLM_RETURN_IF_ERROR(
+      fields.U32Or("num_key_value_heads", c->num_attention_heads, &c->num_key_value_heads));
+  if (c->num_attention_heads == 0)
+    return DataError("config: num_attention_heads: expected at least 1, got 0");
   const uint32_t default_head_dim = c->architecture == Architecture::kQwen3 ? 128
                                     : gemma                                 ? 256
-                                                                            : c->hidden_size / c->num_attention_heads;
+                                            : c->hidden_size / c->num_attention_heads;
   POCKETLM_RETURN_IF_ERROR(fields.U32Or("head_dim", default_head_dim, &c->head_dim));
-  POCKETLM_RETURN_IF_ERROR(fields.U32Or("max_position_embeddings", gemma ? 131072 : 32768, &c->max_position_embeddings));
+  POCKETLM_RETURN_IF_ERROR(
+      fields.U32Or("max_position_embeddings", gemma ? 131072 : 32768, &c->max_position_embeddings));
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rms_norm_eps", 1e-6f, &c->rms_norm_eps));
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     bool bias = false;
     POCKETLM_RETURN_IF_ERROR(fields.BoolOr(key, false, &bias));
     if (bias) return Unsupported(std::string("config: ") + key + ": biases are not supported");
   }
-  if (c->num_hidden_layers > kMaxLayers) return DataError("config: num_hidden_layers: expected at most " + std::to_string(kMaxLayers));
+  if (c->num_hidden_layers > kMaxLayers)
+    return DataError("config: num_hidden_layers: expected at most " + std::to_string(kMaxLayers));
   return OkStatus();
 }
 
@@ -201,7 +221,8 @@ Result<Architecture> ArchitectureFromModelType(const std::string& type) {
   if (type == "qwen3") return Architecture::kQwen3;
   if (type == "llama") return Architecture::kLlama;
   if (type == "gemma3_text" || type == "gemma3") return Architecture::kGemma3;
-  return Unsupported("config: model_type: expected qwen3, llama, gemma3 or gemma3_text, got '" + type + "'");
+  return Unsupported("config: model_type: expected qwen3, llama, gemma3 or gemma3_text, got '" +
+                     type + "'");
 }
 
 }  // namespace
@@ -210,10 +231,13 @@ Result<ModelConfig> ConfigFromHuggingFace(const json& config) {
   if (!config.is_object()) return DataError("config.json: expected an object");
   const Fields outer(config, "config.json");
   const json* nested = outer.Find("text_config");
-  if (nested != nullptr && !nested->is_object()) return outer.Wrong("text_config", "an object", *nested);
-  const Fields fields(nested != nullptr ? *nested : config, nested != nullptr ? "config.json: text_config" : "config.json");
+  if (nested != nullptr && !nested->is_object())
+    return outer.Wrong("text_config", "an object", *nested);
+  const Fields fields(nested != nullptr ? *nested : config,
+                      nested != nullptr ? "config.json: text_config" : "config.json");
   POCKETLM_ASSIGN_OR_RETURN(const std::string outer_type, outer.StringOr("model_type", ""));
-  POCKETLM_ASSIGN_OR_RETURN(const std::string type, fields.StringOr("model_type", outer_type.c_str()));
+  POCKETLM_ASSIGN_OR_RETURN(const std::string type,
+                            fields.StringOr("model_type", outer_type.c_str()));
   ModelConfig c;
   POCKETLM_ASSIGN_OR_RETURN(c.architecture, ArchitectureFromModelType(type));
   POCKETLM_RETURN_IF_ERROR(ReadShape(fields, &c));

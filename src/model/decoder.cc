@@ -12,7 +12,8 @@ std::vector<float> InverseFrequencies(size_t head_dim, float theta) {
   std::vector<float> out(head_dim / 2);
   for (size_t i = 0; i < out.size(); ++i) {
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(head_dim);
-    out[i] = 1.0f / static_cast<float>(std::pow(static_cast<double>(theta), static_cast<double>(exponent)));
+    out[i] = 1.0f / static_cast<float>(
+                        std::pow(static_cast<double>(theta), static_cast<double>(exponent)));
   }
   return out;
 }
@@ -30,8 +31,8 @@ void ScaleFrequencies(const RopeScaling& scaling, std::vector<float>* frequencie
       if (wavelength > low_wavelength) {
         f /= scaling.factor;
       } else {
-        const float smooth =
-            (original / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+        const float smooth = (original / wavelength - scaling.low_freq_factor) /
+                             (scaling.high_freq_factor - scaling.low_freq_factor);
         f = (1.0f - smooth) * f / scaling.factor + smooth * f;
       }
     }
@@ -42,7 +43,8 @@ void ScaleFrequencies(const RopeScaling& scaling, std::vector<float>* frequencie
 std::vector<size_t> ScratchWidths(const ModelConfig& c) {
   const size_t q = size_t{c.num_attention_heads} * c.head_dim;
   const size_t kv = size_t{c.num_key_value_heads} * c.head_dim;
-  return {c.hidden_size, c.hidden_size, c.hidden_size, q, kv, kv, q, c.intermediate_size, c.intermediate_size};
+  return {c.hidden_size,       c.hidden_size,      c.hidden_size, q, kv, kv, q,
+          c.intermediate_size, c.intermediate_size};
 }
 
 // Planes start on cache lines.
@@ -69,17 +71,19 @@ uint64_t Decoder::ScratchBytes(const ModelConfig& config, size_t max_rows) {
   return floats * sizeof(float);
 }
 
-Result<Decoder> Decoder::Create(const ModelConfig& config, const ModelWeights& weights, Backend* backend,
-                                size_t max_rows) {
+Result<Decoder> Decoder::Create(const ModelConfig& config, const ModelWeights& weights,
+                                Backend* backend, size_t max_rows) {
   Decoder decoder;
   decoder.config_ = &config;
   decoder.weights_ = &weights;
   decoder.backend_ = backend;
   decoder.max_rows_ = max_rows;
-  POCKETLM_ASSIGN_OR_RETURN(decoder.scratch_, AlignedBuffer<float>::Allocate(
-                                                  ScratchBytes(config, max_rows) / sizeof(float), "decoder scratch"));
-  float** planes[] = {&decoder.residual_, &decoder.normed_,   &decoder.output_, &decoder.q_, &decoder.k_,
-                      &decoder.v_,        &decoder.attended_, &decoder.gate_,   &decoder.up_};
+  POCKETLM_ASSIGN_OR_RETURN(decoder.scratch_,
+                            AlignedBuffer<float>::Allocate(
+                                ScratchBytes(config, max_rows) / sizeof(float), "decoder scratch"));
+  float** planes[] = {&decoder.residual_, &decoder.normed_, &decoder.output_,
+                      &decoder.q_,        &decoder.k_,      &decoder.v_,
+                      &decoder.attended_, &decoder.gate_,   &decoder.up_};
   const std::vector<size_t> widths = ScratchWidths(config);
   float* next = decoder.scratch_.data();
   for (size_t i = 0; i < widths.size(); ++i) {
@@ -91,7 +95,8 @@ Result<Decoder> Decoder::Create(const ModelConfig& config, const ModelWeights& w
   for (size_t i = 0; i < weights.rope_factors.size(); ++i) {
     decoder.global_rope_.inverse_frequencies[i] /= weights.rope_factors[i];
   }
-  decoder.local_rope_.inverse_frequencies = InverseFrequencies(config.head_dim, config.rope_local_base_freq);
+  decoder.local_rope_.inverse_frequencies =
+      InverseFrequencies(config.head_dim, config.rope_local_base_freq);
   for (RopeTable* table : {&decoder.global_rope_, &decoder.local_rope_}) {
     table->cos.resize(max_rows * config.head_dim / 2);
     table->sin.resize(max_rows * config.head_dim / 2);
@@ -108,7 +113,8 @@ Status Decoder::Forward(std::span<const int32_t> ids, size_t first_position, KvC
   if (config_->sliding_window > 0) local_rope_.Fill(rows, first_position);
   backend_->Embed(weights_->embed_tokens, ids, config_->embedding_scale, residual_);
   for (size_t i = 0; i < weights_->layers.size(); ++i) {
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) return Cancelled("forward: cancelled by the caller");
+    if (cancel != nullptr && cancel->load(std::memory_order_relaxed))
+      return Cancelled("forward: cancelled by the caller");
     const LayerWeights& layer = weights_->layers[i];
     Attend(layer, i, rows, first_position, cache);
     FeedForward(layer, rows);
@@ -117,22 +123,28 @@ Status Decoder::Forward(std::span<const int32_t> ids, size_t first_position, KvC
   return OkStatus();
 }
 
-void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position, KvCache* cache) {
+void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position,
+                     KvCache* cache) {
   const ModelConfig& c = *config_;
   const bool sliding = c.LayerIsSliding(index);
   const RopeTable& rope = sliding ? local_rope_ : global_rope_;
   const KvLayer& kv = cache->layer(index);
 
-  backend_->RmsNorm(residual_, rows, c.hidden_size, layer.attention_norm.data(), c.rms_norm_eps, normed_);
+  backend_->RmsNorm(residual_, rows, c.hidden_size, layer.attention_norm.data(), c.rms_norm_eps,
+                    normed_);
   backend_->MatMul(layer.q_proj, normed_, rows, q_);
   backend_->MatMul(layer.k_proj, normed_, rows, k_);
   backend_->MatMul(layer.v_proj, normed_, rows, v_);
   if (c.has_qk_norm) {
-    backend_->RmsNorm(q_, rows * c.num_attention_heads, c.head_dim, layer.q_norm.data(), c.rms_norm_eps, q_);
-    backend_->RmsNorm(k_, rows * c.num_key_value_heads, c.head_dim, layer.k_norm.data(), c.rms_norm_eps, k_);
+    backend_->RmsNorm(q_, rows * c.num_attention_heads, c.head_dim, layer.q_norm.data(),
+                      c.rms_norm_eps, q_);
+    backend_->RmsNorm(k_, rows * c.num_key_value_heads, c.head_dim, layer.k_norm.data(),
+                      c.rms_norm_eps, k_);
   }
-  backend_->Rope(q_, rows, c.num_attention_heads, c.head_dim, rope.cos.data(), rope.sin.data(), c.rope_layout);
-  backend_->Rope(k_, rows, c.num_key_value_heads, c.head_dim, rope.cos.data(), rope.sin.data(), c.rope_layout);
+  backend_->Rope(q_, rows, c.num_attention_heads, c.head_dim, rope.cos.data(), rope.sin.data(),
+                 c.rope_layout);
+  backend_->Rope(k_, rows, c.num_key_value_heads, c.head_dim, rope.cos.data(), rope.sin.data(),
+                 c.rope_layout);
   backend_->AppendKv(kv, k_, v_, rows, first_position);
 
   AttentionArgs args;
@@ -148,28 +160,31 @@ void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows, size_
 
   backend_->MatMul(layer.o_proj, attended_, rows, output_);
   if (c.has_post_norms) {
-    backend_->RmsNorm(output_, rows, c.hidden_size, layer.post_attention_norm.data(), c.rms_norm_eps, output_);
+    backend_->RmsNorm(output_, rows, c.hidden_size, layer.post_attention_norm.data(),
+                      c.rms_norm_eps, output_);
   }
   backend_->Add(residual_, output_, rows * c.hidden_size);
 }
 
 void Decoder::FeedForward(const LayerWeights& layer, size_t rows) {
   const ModelConfig& c = *config_;
-  backend_->RmsNorm(residual_, rows, c.hidden_size, layer.feedforward_norm.data(), c.rms_norm_eps, normed_);
+  backend_->RmsNorm(residual_, rows, c.hidden_size, layer.feedforward_norm.data(), c.rms_norm_eps,
+                    normed_);
   backend_->MatMul(layer.gate_proj, normed_, rows, gate_);
   backend_->MatMul(layer.up_proj, normed_, rows, up_);
   backend_->GatedActivation(c.hidden_activation, gate_, up_, rows * c.intermediate_size);
   backend_->MatMul(layer.down_proj, gate_, rows, output_);
   if (c.has_post_norms) {
-    backend_->RmsNorm(output_, rows, c.hidden_size, layer.post_feedforward_norm.data(), c.rms_norm_eps, output_);
+    backend_->RmsNorm(output_, rows, c.hidden_size, layer.post_feedforward_norm.data(),
+                      c.rms_norm_eps, output_);
   }
   backend_->Add(residual_, output_, rows * c.hidden_size);
 }
 
 void Decoder::Logits(size_t row_begin, size_t row_count, float* logits) {
   const size_t hidden = config_->hidden_size;
-  backend_->RmsNorm(residual_ + row_begin * hidden, row_count, hidden, weights_->norm.data(), config_->rms_norm_eps,
-                    normed_);
+  backend_->RmsNorm(residual_ + row_begin * hidden, row_count, hidden, weights_->norm.data(),
+                    config_->rms_norm_eps, normed_);
   backend_->MatMul(weights_->lm_head, normed_, row_count, logits);
 }
 

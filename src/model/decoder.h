@@ -24,8 +24,8 @@ using LayerObserver = std::function<void(size_t layer, std::span<const float> hi
 class Decoder {
  public:
   // `config`, `weights` and `backend` must outlive the decoder. `max_rows` ≥ 1: tokens of one Forward.
-  static Result<Decoder> Create(const ModelConfig& config, const ModelWeights& weights, Backend* backend,
-                                size_t max_rows);
+  static Result<Decoder> Create(const ModelConfig& config, const ModelWeights& weights,
+                                Backend* backend, size_t max_rows);
 
   // Bytes of scratch that a decoder of `max_rows` allocates.
   static uint64_t ScratchBytes(const ModelConfig& config, size_t max_rows);
@@ -34,7 +34,8 @@ class Decoder {
   // predecessors are in `cache`, and puts their keys and values there. Their final hidden states stay
   // available to Logits until the next call. Returns kCancelled soon after *cancel becomes true; the cache
   // below first_position is untouched then.
-  Status Forward(std::span<const int32_t> ids, size_t first_position, KvCache* cache, const std::atomic<bool>* cancel);
+  Status Forward(std::span<const int32_t> ids, size_t first_position, KvCache* cache,
+                 const std::atomic<bool>* cancel);
 
   // logits[i] = head · norm(hidden state of row row_begin + i) of the last Forward, [row_count, vocab_size].
   void Logits(size_t row_begin, size_t row_count, float* logits);
@@ -51,7 +52,8 @@ class Decoder {
   };
 
   Decoder() = default;
-  void Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position, KvCache* cache);
+  void Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position,
+              KvCache* cache);
   void FeedForward(const LayerWeights& layer, size_t rows);
 
   const ModelConfig* config_ = nullptr;

@@ -9,20 +9,25 @@ namespace {
 
 // Bytes of one layer's K or V, rounded up so that each starts on a cache line.
 uint64_t PlaneBytes(const ModelConfig& config, size_t capacity, KvType type) {
-  const uint64_t bytes = uint64_t{config.num_key_value_heads} * config.head_dim * capacity * KvValueBytes(type);
+  const uint64_t bytes =
+      uint64_t{config.num_key_value_heads} * config.head_dim * capacity * KvValueBytes(type);
   return (bytes + 63) / 64 * 64;
 }
 
 }  // namespace
 
-uint64_t KvCache::PlannedBytes(const ModelConfig& config, size_t capacity, KvType k_type, KvType v_type) {
-  return config.num_hidden_layers * (PlaneBytes(config, capacity, k_type) + PlaneBytes(config, capacity, v_type));
+uint64_t KvCache::PlannedBytes(const ModelConfig& config, size_t capacity, KvType k_type,
+                               KvType v_type) {
+  return config.num_hidden_layers *
+         (PlaneBytes(config, capacity, k_type) + PlaneBytes(config, capacity, v_type));
 }
 
-Result<KvCache> KvCache::Create(const ModelConfig& config, size_t capacity, KvType k_type, KvType v_type) {
+Result<KvCache> KvCache::Create(const ModelConfig& config, size_t capacity, KvType k_type,
+                                KvType v_type) {
   KvCache cache;
-  POCKETLM_ASSIGN_OR_RETURN(
-      cache.storage_, AlignedBuffer<std::byte>::Allocate(PlannedBytes(config, capacity, k_type, v_type), "KV cache"));
+  POCKETLM_ASSIGN_OR_RETURN(cache.storage_,
+                            AlignedBuffer<std::byte>::Allocate(
+                                PlannedBytes(config, capacity, k_type, v_type), "KV cache"));
   cache.capacity_ = capacity;
   std::byte* next = cache.storage_.data();
   for (size_t i = 0; i < config.num_hidden_layers; ++i) {

@@ -14,10 +14,12 @@ namespace pocketlm {
 // Owned by one session; not thread-safe. Memory becomes resident as positions are filled.
 class KvCache {
  public:
-  static Result<KvCache> Create(const ModelConfig& config, size_t capacity, KvType k_type, KvType v_type);
+  static Result<KvCache> Create(const ModelConfig& config, size_t capacity, KvType k_type,
+                                KvType v_type);
 
   // Bytes of a full cache.
-  static uint64_t PlannedBytes(const ModelConfig& config, size_t capacity, KvType k_type, KvType v_type);
+  static uint64_t PlannedBytes(const ModelConfig& config, size_t capacity, KvType k_type,
+                               KvType v_type);
 
   const KvLayer& layer(size_t index) const { return layers_[index]; }
   size_t capacity() const { return capacity_; }

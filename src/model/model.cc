@@ -10,14 +10,16 @@ namespace pocketlm {
 
 Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_threads) {
   if (num_threads < 0 || num_threads > 1024) {
-    return InvalidArgument("load: num_threads: expected 0 to 1024, got " + std::to_string(num_threads));
+    return InvalidArgument("load: num_threads: expected 0 to 1024, got " +
+                           std::to_string(num_threads));
   }
   std::shared_ptr<Model> model(new Model());
   POCKETLM_ASSIGN_OR_RETURN(model->source_, OpenModelSource(path));
   const ModelSource& source = model->source_;
-  auto weights = CollectWeights(source.config, [&source](const std::string& hf_name, const std::string& gguf_name) {
-    return source.Find(hf_name, gguf_name);
-  });
+  auto weights = CollectWeights(
+      source.config, [&source](const std::string& hf_name, const std::string& gguf_name) {
+        return source.Find(hf_name, gguf_name);
+      });
   if (!weights.ok()) return weights.status().WithContext(path);
   model->weights_ = std::move(weights).value();
 
@@ -26,8 +28,9 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
   model->tokenizer_ = std::move(tokenizer).value();
   // More tokens than rows would let a text index past the table; more rows than tokens are padding.
   if (static_cast<uint32_t>(model->tokenizer_->vocab_size()) > source.config.vocab_size) {
-    return DataError(path + ": expected a tokenizer of at most " + std::to_string(source.config.vocab_size) +
-                     " tokens (rows of embed_tokens), got " + std::to_string(model->tokenizer_->vocab_size()));
+    return DataError(
+        path + ": expected a tokenizer of at most " + std::to_string(source.config.vocab_size) +
+        " tokens (rows of embed_tokens), got " + std::to_string(model->tokenizer_->vocab_size()));
   }
   if (source.chat_template) {
     auto parsed = ChatTemplate::Parse(*source.chat_template);
@@ -42,7 +45,8 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
   for (int32_t id = 0; id < model->tokenizer_->vocab_size(); ++id) {
     if (!model->tokenizer_->IsValid(id)) model->unused_ids_.push_back(id);
   }
-  POCKETLM_ASSIGN_OR_RETURN(model->backend_, CreateCpuBackend(num_threads > 0 ? num_threads : AvailableCpus()));
+  POCKETLM_ASSIGN_OR_RETURN(model->backend_,
+                            CreateCpuBackend(num_threads > 0 ? num_threads : AvailableCpus()));
   return model;
 }
 
@@ -61,13 +65,15 @@ void Model::ProbeChatTemplate() {
   };
   const auto rendered = render("x");
   if (!rendered.ok()) {
-    Log(LogLevel::kInfo, "load: no end marker taken from the chat template: " + rendered.status().message());
+    Log(LogLevel::kInfo,
+        "load: no end marker taken from the chat template: " + rendered.status().message());
     return;
   }
   const auto as_parts = render(nlohmann::ordered_json::array({{{"type", "text"}, {"text", "x"}}}));
   chat_template_takes_parts_ = as_parts.ok() && as_parts->text == rendered->text;
   const size_t answer = rendered->text.find(probe);
-  if (answer != std::string::npos) AddTemplateEndToken(rendered->text.substr(answer + probe.size()));
+  if (answer != std::string::npos)
+    AddTemplateEndToken(rendered->text.substr(answer + probe.size()));
 }
 
 // The control token that the template writes right after an assistant's message ends an answer, whether or not
@@ -92,7 +98,9 @@ void Model::AddTemplateEndToken(const std::string& after_answer) {
   }
 }
 
-bool Model::IsEndToken(int32_t id) const { return std::binary_search(end_tokens_.begin(), end_tokens_.end(), id); }
+bool Model::IsEndToken(int32_t id) const {
+  return std::binary_search(end_tokens_.begin(), end_tokens_.end(), id);
+}
 
 std::string Model::bos_text() const {
   return tokenizer_->bos_id() < 0 ? "" : std::string(tokenizer_->TokenBytes(tokenizer_->bos_id()));

@@ -9,10 +9,12 @@ namespace pocketlm {
 namespace {
 
 // Prefixes of tensor names in safetensors: plain, text-only part of a multimodal model, and its older form.
-constexpr const char* kFolderPrefixes[] = {"model.", "model.language_model.", "language_model.model."};
+constexpr const char* kFolderPrefixes[] = {"model.", "model.language_model.",
+                                           "language_model.model."};
 
 bool HasSuffix(const std::string& text, std::string_view suffix) {
-  return text.size() >= suffix.size() && std::string_view(text).substr(text.size() - suffix.size()) == suffix;
+  return text.size() >= suffix.size() &&
+         std::string_view(text).substr(text.size() - suffix.size()) == suffix;
 }
 
 // tokenizer_config.json beside a tokenizer.json; "" if there is none.
@@ -23,7 +25,8 @@ Result<std::string> ReadOptional(const std::string& path) {
 
 }  // namespace
 
-Result<const TensorView*> ModelSource::Find(const std::string& hf_name, const std::string& gguf_name) const {
+Result<const TensorView*> ModelSource::Find(const std::string& hf_name,
+                                            const std::string& gguf_name) const {
   if (gguf) return gguf->FindTensor(gguf_name);
   if (hf_name.empty()) return static_cast<const TensorView*>(nullptr);
   std::vector<std::string> names;

@@ -18,12 +18,13 @@ namespace pocketlm {
 // An opened model: the mapped files and their common description. Immutable after opening; moving keeps the
 // tensors where they are.
 struct ModelSource {
-  std::optional<GgufFile> gguf;    // exactly one of gguf and folder is set
+  std::optional<GgufFile> gguf;  // exactly one of gguf and folder is set
   std::optional<HfFolder> folder;
   ModelConfig config;
   TokenizerSpec tokenizer;
   std::optional<std::string> chat_template;
-  std::vector<int32_t> end_tokens;  // every id that some part of the file declares to end an answer; sorted
+  std::vector<int32_t>
+      end_tokens;  // every id that some part of the file declares to end an answer; sorted
 
   // Finds a tensor by its Hugging Face name without prefix ("layers.0.mlp.up_proj.weight"; "lm_head.weight")
   // or its GGUF name, whichever the file uses. Null if it is not there.

@@ -32,18 +32,22 @@ Result<ModelSource> ModelSourceFromFolder(HfFolder folder) {
   POCKETLM_ASSIGN_OR_RETURN(source.config, ConfigFromHuggingFace(folder.config()));
   POCKETLM_ASSIGN_OR_RETURN(const std::string tokenizer, folder.ReadTokenizerJson());
   const json& tokenizer_config = folder.tokenizer_config();
-  auto spec = ParseTokenizerJson(tokenizer, tokenizer_config.is_null() ? "" : tokenizer_config.dump());
+  auto spec =
+      ParseTokenizerJson(tokenizer, tokenizer_config.is_null() ? "" : tokenizer_config.dump());
   if (!spec.ok()) return spec.status().WithContext("tokenizer.json");
   source.tokenizer = std::move(spec).value();
 
   POCKETLM_RETURN_IF_ERROR(AddEndTokens(folder.config(), "config.json", &source.end_tokens));
   if (folder.config().contains("text_config")) {
-    POCKETLM_RETURN_IF_ERROR(AddEndTokens(folder.config()["text_config"], "config.json: text_config", &source.end_tokens));
+    POCKETLM_RETURN_IF_ERROR(AddEndTokens(folder.config()["text_config"],
+                                          "config.json: text_config", &source.end_tokens));
   }
-  POCKETLM_RETURN_IF_ERROR(AddEndTokens(folder.generation_config(), "generation_config.json", &source.end_tokens));
+  POCKETLM_RETURN_IF_ERROR(
+      AddEndTokens(folder.generation_config(), "generation_config.json", &source.end_tokens));
   if (source.tokenizer.eos_id >= 0) source.end_tokens.push_back(source.tokenizer.eos_id);
   std::sort(source.end_tokens.begin(), source.end_tokens.end());
-  source.end_tokens.erase(std::unique(source.end_tokens.begin(), source.end_tokens.end()), source.end_tokens.end());
+  source.end_tokens.erase(std::unique(source.end_tokens.begin(), source.end_tokens.end()),
+                          source.end_tokens.end());
 
   if (folder.chat_template()) source.chat_template = *folder.chat_template();
   source.folder = std::move(folder);

@@ -27,7 +27,8 @@ Result<RenderInput> ParseRequest(const Model& model, const ChatRequest& request)
   }
   if (!request.extra_json.empty()) {
     POCKETLM_ASSIGN_OR_RETURN(input.extra, ParseOrderedJson(request.extra_json));
-    if (!input.extra.is_object()) return InvalidArgument("chat: template variables: expected a JSON object");
+    if (!input.extra.is_object())
+      return InvalidArgument("chat: template variables: expected a JSON object");
   }
   input.add_generation_prompt = request.add_generation_prompt;
   input.bos_token = model.bos_text();
@@ -79,8 +80,9 @@ class Truncator {
   }
 
   Result<std::vector<int32_t>> ShortenLastMessage() {
-    const Status too_long = ContextFull("chat: even without its old turns the prompt needs more than " +
-                                        std::to_string(max_tokens_) + " tokens");
+    const Status too_long =
+        ContextFull("chat: even without its old turns the prompt needs more than " +
+                    std::to_string(max_tokens_) + " tokens");
     if (input_.messages.empty()) return too_long;
     ordered_json& content = input_.messages.back()["content"];
     if (!content.is_string()) return too_long;
@@ -117,16 +119,17 @@ Result<RenderedPrompt> RenderChat(const Model& model, const ChatRequest& request
   return model.chat_template()->Render(input);
 }
 
-Result<ChatPrompt> BuildChatPrompt(const Model& model, const ChatRequest& request, size_t max_tokens,
-                                   size_t reserve_tokens) {
+Result<ChatPrompt> BuildChatPrompt(const Model& model, const ChatRequest& request,
+                                   size_t max_tokens, size_t reserve_tokens) {
   POCKETLM_ASSIGN_OR_RETURN(RenderInput input, ParseRequest(model, request));
   ChatPrompt prompt;
   POCKETLM_ASSIGN_OR_RETURN(prompt.ids, RenderIds(model, input));
   const size_t room = max_tokens > reserve_tokens ? max_tokens - reserve_tokens : 1;
   if (prompt.ids.size() <= (request.truncate ? room : max_tokens)) return prompt;
   if (!request.truncate) {
-    return ContextFull("chat: the prompt has " + std::to_string(prompt.ids.size()) + " tokens, the context holds " +
-                       std::to_string(max_tokens) + "; shorten it, enlarge the context, or ask for truncation");
+    return ContextFull("chat: the prompt has " + std::to_string(prompt.ids.size()) +
+                       " tokens, the context holds " + std::to_string(max_tokens) +
+                       "; shorten it, enlarge the context, or ask for truncation");
   }
   prompt.truncated = true;
   POCKETLM_ASSIGN_OR_RETURN(prompt.ids, Truncator(model, std::move(input), room).Run());

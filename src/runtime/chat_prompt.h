@@ -17,7 +17,7 @@ struct ChatRequest {
   std::string tools_json;     // array of tool definitions, or empty
   std::string extra_json;     // object of further template variables, or empty
   bool add_generation_prompt = true;
-  bool truncate = false;      // see BuildChatPrompt
+  bool truncate = false;  // see BuildChatPrompt
 };
 
 // The text that the model's template makes. kUnsupported if it has none.
@@ -32,7 +32,7 @@ struct ChatPrompt {
 // added. More than `max_tokens` ids is kContextFull, unless request.truncate: then the oldest turns are dropped
 // (a system message at the front stays), and if the last message alone is still too long, the start of its text,
 // until the prompt has at most max_tokens − reserve_tokens ids.
-Result<ChatPrompt> BuildChatPrompt(const Model& model, const ChatRequest& request, size_t max_tokens,
-                                   size_t reserve_tokens);
+Result<ChatPrompt> BuildChatPrompt(const Model& model, const ChatRequest& request,
+                                   size_t max_tokens, size_t reserve_tokens);
 
 }  // namespace pocketlm

@@ -73,7 +73,8 @@ class AnswerLoop {
   }
 
   bool ReachedLimit() const {
-    return options_.max_tokens >= 0 && result_.tokens_out >= static_cast<uint32_t>(options_.max_tokens);
+    return options_.max_tokens >= 0 &&
+           result_.tokens_out >= static_cast<uint32_t>(options_.max_tokens);
   }
 
   // Samples one token and takes it into the session.
@@ -86,7 +87,8 @@ class AnswerLoop {
       Finish(FinishReason::kStop);
       return OkStatus();
     }
-    if (!session_.model_->tokenizer().IsControl(id)) Emit(stop_matcher_.Push(detokenizer_.Push(id)));
+    if (!session_.model_->tokenizer().IsControl(id))
+      Emit(stop_matcher_.Push(detokenizer_.Push(id)));
     if (stop_matcher_.matched()) {
       Finish(FinishReason::kStop);
     } else if (!done_ && (ReachedLimit() || session_.tokens_.size() == session_.context_length())) {
@@ -121,17 +123,20 @@ class AnswerLoop {
 Result<GenerateResult> Session::Generate(const GenerateOptions& options, const TextSink& sink) {
   POCKETLM_ASSIGN_OR_RETURN(const Lease lease, Acquire());
   cancel_.store(false, std::memory_order_relaxed);
-  POCKETLM_RETURN_IF_ERROR(ValidateSamplerOptions(options.sampler, model_->tokenizer().vocab_size()));
+  POCKETLM_RETURN_IF_ERROR(
+      ValidateSamplerOptions(options.sampler, model_->tokenizer().vocab_size()));
   if (options.max_tokens < -1) {
-    return InvalidArgument("generate: max_tokens: expected -1 or more, got " + std::to_string(options.max_tokens));
+    return InvalidArgument("generate: max_tokens: expected -1 or more, got " +
+                           std::to_string(options.max_tokens));
   }
   for (const std::string& stop : options.stop) {
     if (!IsValidUtf8(stop)) return InvalidArgument("generate: stop: expected valid UTF-8");
   }
   if (tokens_.empty()) return InvalidArgument("generate: the session has no prompt");
   if (tokens_.size() == context_length() && options.max_tokens != 0) {
-    return ContextFull("generate: the prompt has " + std::to_string(tokens_.size()) + " tokens, the context holds " +
-                       std::to_string(context_length()) + ": no room for an answer");
+    return ContextFull("generate: the prompt has " + std::to_string(tokens_.size()) +
+                       " tokens, the context holds " + std::to_string(context_length()) +
+                       ": no room for an answer");
   }
   const size_t prompt_tokens = tokens_.size();
   auto result = AnswerLoop(this, options, sink).Run();

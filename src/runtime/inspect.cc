@@ -44,19 +44,26 @@ ordered_json ArrayToJson(const GgufArray& array) {
 
 ordered_json MetadataValue(const GgufFile& file, std::string_view key) {
   switch (*file.TypeOf(key)) {
-    case GgufType::kString: return Printable(*file.GetString(key));
-    case GgufType::kBool: return *file.GetBool(key);
+    case GgufType::kString:
+      return Printable(*file.GetString(key));
+    case GgufType::kBool:
+      return *file.GetBool(key);
     case GgufType::kFloat32:
-    case GgufType::kFloat64: return *file.GetFloat(key);
-    case GgufType::kArray: return ArrayToJson(*file.GetArray(key));
-    case GgufType::kUint64: return *file.GetUint(key);
-    default: return *file.GetInt(key);
+    case GgufType::kFloat64:
+      return *file.GetFloat(key);
+    case GgufType::kArray:
+      return ArrayToJson(*file.GetArray(key));
+    case GgufType::kUint64:
+      return *file.GetUint(key);
+    default:
+      return *file.GetInt(key);
   }
 }
 
 ordered_json Metadata(const ModelSource& source) {
   if (source.folder) return ordered_json{{"config.json", ordered_json(source.folder->config())}};
-  nlohmann::json out = nlohmann::json::object();  // sorted: members of an ordered object are found by search
+  nlohmann::json out =
+      nlohmann::json::object();  // sorted: members of an ordered object are found by search
   for (size_t i = 0; i < source.gguf->num_keys(); ++i) {
     const std::string_view key = source.gguf->key(i);
     out[std::string(key)] = MetadataValue(*source.gguf, key);
@@ -95,14 +102,17 @@ ordered_json ConfigToJson(const ModelConfig& c) {
 MemoryPlan PlanMemory(const ModelSource& source, const SessionOptions& options) {
   MemoryPlan plan;
   for (const TensorView* tensor : source.Tensors()) plan.weights += tensor->data.size();
-  plan.kv = KvCache::PlannedBytes(source.config, options.context_length, options.kv_k_type, options.kv_v_type);
-  plan.arena = Decoder::ScratchBytes(source.config, options.prefill_chunk) + uint64_t{source.config.vocab_size} * sizeof(float);
+  plan.kv = KvCache::PlannedBytes(source.config, options.context_length, options.kv_k_type,
+                                  options.kv_v_type);
+  plan.arena = Decoder::ScratchBytes(source.config, options.prefill_chunk) +
+               uint64_t{source.config.vocab_size} * sizeof(float);
   return plan;
 }
 
 Result<ordered_json> InspectFile(const std::string& path, const SessionOptions& options) {
   POCKETLM_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
-  POCKETLM_ASSIGN_OR_RETURN(const SessionOptions resolved, ResolveSessionOptions(options, source.config));
+  POCKETLM_ASSIGN_OR_RETURN(const SessionOptions resolved,
+                            ResolveSessionOptions(options, source.config));
   const MemoryPlan plan = PlanMemory(source, resolved);
   ordered_json tensors = ordered_json::array();
   for (const TensorView* tensor : source.Tensors()) {

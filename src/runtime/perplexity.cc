@@ -23,7 +23,9 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t target) {
 
 }  // namespace
 
-double PerplexityResult::perplexity() const { return tokens == 0 ? 0.0 : std::exp(nll / static_cast<double>(tokens)); }
+double PerplexityResult::perplexity() const {
+  return tokens == 0 ? 0.0 : std::exp(nll / static_cast<double>(tokens));
+}
 
 double PerplexityResult::bits_per_byte() const {
   return bytes == 0 ? 0.0 : nll / std::numbers::ln2 / static_cast<double>(bytes);
@@ -41,8 +43,9 @@ class PerplexityScorer {
     if (tokenizer.add_bos()) ids_.insert(ids_.begin(), tokenizer.bos_id());
     size_t windows = ids_.size() / window_;
     if (windows == 0 || window_ < 4) {
-      return InvalidArgument("perplexity: expected a text of at least one window of " + std::to_string(std::max<size_t>(window_, 4)) +
-                             " tokens, got " + std::to_string(ids_.size()));
+      return InvalidArgument("perplexity: expected a text of at least one window of " +
+                             std::to_string(std::max<size_t>(window_, 4)) + " tokens, got " +
+                             std::to_string(ids_.size()));
     }
     if (max_windows > 0) windows = std::min(windows, max_windows);
     for (size_t i = 0; i < windows; ++i) {
@@ -67,7 +70,8 @@ class PerplexityScorer {
       Count(ids_.front());
     }
     const size_t stride = std::max<size_t>(window_ / 2, 1);
-    const size_t windows = ids_.size() <= window_ ? 1 : 1 + (ids_.size() - window_ + stride - 1) / stride;
+    const size_t windows =
+        ids_.size() <= window_ ? 1 : 1 + (ids_.size() - window_ + stride - 1) / stride;
     size_t scored = 1;  // the first token of ids_ only gives context
     for (size_t i = 0; i < windows && (max_windows == 0 || i < max_windows); ++i) {
       const size_t begin = i * stride;
@@ -101,12 +105,13 @@ class PerplexityScorer {
     for (size_t begin = 0; begin < window.size(); begin += max_rows) {
       const size_t rows = std::min(max_rows, window.size() - begin);
       std::lock_guard<std::mutex> lock(session_.model_->compute_mutex());
-      POCKETLM_RETURN_IF_ERROR(
-          session_.decoder_.Forward(window.subspan(begin, rows), begin, &session_.cache_, &session_.cancel_));
+      POCKETLM_RETURN_IF_ERROR(session_.decoder_.Forward(window.subspan(begin, rows), begin,
+                                                         &session_.cache_, &session_.cancel_));
       // The logits of row r score token begin + r + 1.
       const size_t first_row = first_scored > begin + 1 ? first_scored - begin - 1 : 0;
       const size_t end_row = std::min(rows, window.size() - 1 - begin);
-      if (first_row < end_row) POCKETLM_RETURN_IF_ERROR(ScoreRows(window.subspan(begin + 1), first_row, end_row));
+      if (first_row < end_row)
+        POCKETLM_RETURN_IF_ERROR(ScoreRows(window.subspan(begin + 1), first_row, end_row));
     }
     return OkStatus();
   }
@@ -120,7 +125,8 @@ class PerplexityScorer {
       const size_t count = std::min(kLogitRows, end_row - row);
       session_.decoder_.Logits(row, count, logits_.data());
       for (size_t i = 0; i < count; ++i) {
-        const double nll = NegativeLogLikelihood({logits_.data() + i * row_size, vocab_size}, targets[row + i]);
+        const double nll =
+            NegativeLogLikelihood({logits_.data() + i * row_size, vocab_size}, targets[row + i]);
         if (!std::isfinite(nll)) return Internal("perplexity: the model's logits are not finite");
         result_.nll += nll;
         Count(targets[row + i]);
@@ -136,7 +142,8 @@ class PerplexityScorer {
   PerplexityResult result_;
 };
 
-Result<PerplexityResult> Session::Perplexity(std::string_view text, const PerplexityOptions& options,
+Result<PerplexityResult> Session::Perplexity(std::string_view text,
+                                             const PerplexityOptions& options,
                                              const ProgressSink& progress) {
   POCKETLM_ASSIGN_OR_RETURN(const Lease lease, Acquire());
   cancel_.store(false, std::memory_order_relaxed);

@@ -8,7 +8,8 @@ namespace pocketlm {
 namespace {
 
 Status BadOption(const char* name, const char* expected, double got) {
-  return InvalidArgument("sampling: " + std::string(name) + ": expected " + expected + ", got " + std::to_string(got));
+  return InvalidArgument("sampling: " + std::string(name) + ": expected " + expected + ", got " +
+                         std::to_string(got));
 }
 
 constexpr uint64_t kPcgMultiplier = 6364136223846793005u;
@@ -17,19 +18,22 @@ constexpr uint64_t kPcgIncrement = 1442695040888963407u;
 }  // namespace
 
 Status ValidateSamplerOptions(const SamplerOptions& o, int32_t vocab_size) {
-  if (!(o.temperature >= 0.0f) || std::isinf(o.temperature)) return BadOption("temperature", "a number ≥ 0", o.temperature);
+  if (!(o.temperature >= 0.0f) || std::isinf(o.temperature))
+    return BadOption("temperature", "a number ≥ 0", o.temperature);
   if (o.top_k < 0) return BadOption("top_k", "a number ≥ 0", o.top_k);
   if (!(o.top_p >= 0.0f && o.top_p <= 1.0f)) return BadOption("top_p", "0 to 1", o.top_p);
   if (!(o.min_p >= 0.0f && o.min_p <= 1.0f)) return BadOption("min_p", "0 to 1", o.min_p);
   if (!(o.repetition_penalty > 0.0f) || std::isinf(o.repetition_penalty)) {
     return BadOption("repetition_penalty", "a number > 0", o.repetition_penalty);
   }
-  if (!std::isfinite(o.presence_penalty)) return BadOption("presence_penalty", "a finite number", o.presence_penalty);
-  if (!std::isfinite(o.frequency_penalty)) return BadOption("frequency_penalty", "a finite number", o.frequency_penalty);
+  if (!std::isfinite(o.presence_penalty))
+    return BadOption("presence_penalty", "a finite number", o.presence_penalty);
+  if (!std::isfinite(o.frequency_penalty))
+    return BadOption("frequency_penalty", "a finite number", o.frequency_penalty);
   for (const auto& [id, bias] : o.logit_bias) {
     if (id < 0 || id >= vocab_size) {
-      return InvalidArgument("sampling: logit_bias: expected a token below " + std::to_string(vocab_size) + ", got " +
-                             std::to_string(id));
+      return InvalidArgument("sampling: logit_bias: expected a token below " +
+                             std::to_string(vocab_size) + ", got " + std::to_string(id));
     }
     if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
       return BadOption("logit_bias", "a finite number or -infinity", bias);
@@ -70,7 +74,8 @@ void Sampler::Penalize(std::span<float> logits) const {
   for (size_t id = 0; id < seen_.size(); ++id) {
     if (!seen_[id]) continue;
     float& logit = logits[id];
-    logit = logit > 0.0f ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
+    logit =
+        logit > 0.0f ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
   }
   if (options_.presence_penalty == 0.0f && options_.frequency_penalty == 0.0f) return;
   for (const auto& [id, count] : answer_counts_) {
@@ -102,7 +107,8 @@ Status Sampler::CollectCandidates(std::span<const float> logits) {
   };
   const size_t top_k = static_cast<size_t>(options_.top_k);
   if (top_k > 0 && top_k < candidates_.size()) {
-    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(top_k), candidates_.end(), more_likely);
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<ptrdiff_t>(top_k),
+                     candidates_.end(), more_likely);
     candidates_.resize(top_k);
   }
   const Candidate best = *std::min_element(candidates_.begin(), candidates_.end(), more_likely);
@@ -110,7 +116,8 @@ Status Sampler::CollectCandidates(std::span<const float> logits) {
   // stays zero even where the temperature is so small that 0 / temperature would be undefined.
   for (Candidate& c : candidates_) {
     const double difference = static_cast<double>(c.logit) - static_cast<double>(best.logit);
-    c.probability = difference == 0.0 ? 1.0 : std::exp(difference / static_cast<double>(options_.temperature));
+    c.probability =
+        difference == 0.0 ? 1.0 : std::exp(difference / static_cast<double>(options_.temperature));
   }
   // Tokens that cannot be drawn need no sorting; with a usual temperature that is most of a vocabulary.
   std::erase_if(candidates_, [](const Candidate& c) { return c.probability < 1e-12; });

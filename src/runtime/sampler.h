@@ -15,13 +15,14 @@ namespace pocketlm {
 // What is off by default changes nothing. Order of work: logit bias, repetition penalty, presence and frequency
 // penalties, temperature, top-k, top-p, min-p (the order of Transformers' processors and warpers).
 struct SamplerOptions {
-  float temperature = 0.0f;         // 0: greedy. Tiny values are safe and equal greedy in effect.
-  int32_t top_k = 0;                // 0: off
-  float top_p = 1.0f;               // 1: off; 0 keeps the most likely token
-  float min_p = 0.0f;               // 0: off; keeps tokens of at least min_p times the largest probability
-  float repetition_penalty = 1.0f;  // > 0; a seen token's logit is divided if positive, else multiplied
-  float presence_penalty = 0.0f;    // subtracted once from each token of the answer
-  float frequency_penalty = 0.0f;   // subtracted for each occurrence in the answer
+  float temperature = 0.0f;  // 0: greedy. Tiny values are safe and equal greedy in effect.
+  int32_t top_k = 0;         // 0: off
+  float top_p = 1.0f;        // 1: off; 0 keeps the most likely token
+  float min_p = 0.0f;        // 0: off; keeps tokens of at least min_p times the largest probability
+  float repetition_penalty =
+      1.0f;  // > 0; a seen token's logit is divided if positive, else multiplied
+  float presence_penalty = 0.0f;   // subtracted once from each token of the answer
+  float frequency_penalty = 0.0f;  // subtracted for each occurrence in the answer
   uint64_t seed = 0;
   std::vector<std::pair<int32_t, float>> logit_bias;  // −infinity bans a token
 };
@@ -70,9 +71,9 @@ class Sampler {
   SamplerOptions options_;
   int32_t vocab_size_;
   Pcg32 random_;
-  std::vector<bool> seen_;                           // [vocab_size], only if a repetition penalty is on
+  std::vector<bool> seen_;  // [vocab_size], only if a repetition penalty is on
   std::unordered_map<int32_t, uint32_t> answer_counts_;
-  std::vector<Candidate> candidates_;                // most likely first
+  std::vector<Candidate> candidates_;  // most likely first
 };
 
 }  // namespace pocketlm

@@ -5,37 +5,50 @@
 
 namespace pocketlm {
 
-Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options, const ModelConfig& config) {
+Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options,
+                                             const ModelConfig& config) {
   SessionOptions out = options;
-  if (out.context_length == 0) out.context_length = std::min(config.max_position_embeddings, kDefaultContextLength);
+  if (out.context_length == 0)
+    out.context_length = std::min(config.max_position_embeddings, kDefaultContextLength);
   if (out.context_length > config.max_position_embeddings) {
-    return InvalidArgument("session: context_length: expected at most " + std::to_string(config.max_position_embeddings) +
+    return InvalidArgument("session: context_length: expected at most " +
+                           std::to_string(config.max_position_embeddings) +
                            " (the model's limit), got " + std::to_string(out.context_length));
   }
   if (out.prefill_chunk == 0 || out.prefill_chunk > kMaxPrefillChunk) {
-    return InvalidArgument("session: prefill_chunk: expected 1 to " + std::to_string(kMaxPrefillChunk) + ", got " +
+    return InvalidArgument("session: prefill_chunk: expected 1 to " +
+                           std::to_string(kMaxPrefillChunk) + ", got " +
                            std::to_string(out.prefill_chunk));
   }
   out.prefill_chunk = std::min(out.prefill_chunk, out.context_length);
   return out;
 }
 
-Session::Session(std::shared_ptr<Model> model, SessionOptions options, Decoder decoder, KvCache cache)
-    : model_(std::move(model)), options_(options), decoder_(std::move(decoder)), cache_(std::move(cache)) {}
+Session::Session(std::shared_ptr<Model> model, SessionOptions options, Decoder decoder,
+                 KvCache cache)
+    : model_(std::move(model)),
+      options_(options),
+      decoder_(std::move(decoder)),
+      cache_(std::move(cache)) {}
 
-Result<std::unique_ptr<Session>> Session::Create(std::shared_ptr<Model> model, const SessionOptions& options) {
+Result<std::unique_ptr<Session>> Session::Create(std::shared_ptr<Model> model,
+                                                 const SessionOptions& options) {
   const ModelConfig& config = model->config();
   POCKETLM_ASSIGN_OR_RETURN(const SessionOptions resolved, ResolveSessionOptions(options, config));
   POCKETLM_ASSIGN_OR_RETURN(
-      Decoder decoder, Decoder::Create(config, model->weights(), &model->backend(), resolved.prefill_chunk));
-  POCKETLM_ASSIGN_OR_RETURN(
-      KvCache cache, KvCache::Create(config, resolved.context_length, resolved.kv_k_type, resolved.kv_v_type));
-  return std::unique_ptr<Session>(new Session(std::move(model), resolved, std::move(decoder), std::move(cache)));
+      Decoder decoder,
+      Decoder::Create(config, model->weights(), &model->backend(), resolved.prefill_chunk));
+  POCKETLM_ASSIGN_OR_RETURN(KvCache cache, KvCache::Create(config, resolved.context_length,
+                                                           resolved.kv_k_type, resolved.kv_v_type));
+  return std::unique_ptr<Session>(
+      new Session(std::move(model), resolved, std::move(decoder), std::move(cache)));
 }
 
 Result<Session::Lease> Session::Acquire() const {
   if (busy_.exchange(true, std::memory_order_acquire)) {
-    return Busy("session: another call is running on this session; wait for it, or use a session of its own");
+    return Busy(
+        "session: another call is running on this session; wait for it, or use a session of its "
+        "own");
   }
   return Lease(&busy_);
 }
@@ -57,17 +70,20 @@ void Session::Truncate(size_t size) {
 
 Status Session::ReplaceTokens(std::span<const int32_t> ids) {
   if (ids.size() > context_length()) {
-    return ContextFull("session: the prompt has " + std::to_string(ids.size()) + " tokens, the context holds " +
-                       std::to_string(context_length()) + "; shorten it or enlarge the context");
+    return ContextFull("session: the prompt has " + std::to_string(ids.size()) +
+                       " tokens, the context holds " + std::to_string(context_length()) +
+                       "; shorten it or enlarge the context");
   }
   for (int32_t id : ids) {
     if (!model_->tokenizer().IsValid(id)) {
       return InvalidArgument("session: expected token ids of the vocabulary (below " +
-                             std::to_string(model_->tokenizer().vocab_size()) + "), got " + std::to_string(id));
+                             std::to_string(model_->tokenizer().vocab_size()) + "), got " +
+                             std::to_string(id));
     }
   }
   const size_t common = static_cast<size_t>(
-      std::mismatch(tokens_.begin(), tokens_.end(), ids.begin(), ids.end()).first - tokens_.begin());
+      std::mismatch(tokens_.begin(), tokens_.end(), ids.begin(), ids.end()).first -
+      tokens_.begin());
   Truncate(common);
   tokens_.assign(ids.begin(), ids.end());
   return OkStatus();
@@ -114,8 +130,8 @@ Status Session::ComputeLogits() {
   while (computed_ < tokens_.size()) {
     const size_t rows = std::min(tokens_.size() - computed_, decoder_.max_rows());
     std::lock_guard<std::mutex> lock(model_->compute_mutex());
-    POCKETLM_RETURN_IF_ERROR(
-        decoder_.Forward(std::span(tokens_).subspan(computed_, rows), computed_, &cache_, &cancel_));
+    POCKETLM_RETURN_IF_ERROR(decoder_.Forward(std::span(tokens_).subspan(computed_, rows),
+                                              computed_, &cache_, &cancel_));
     computed_ += rows;
     if (computed_ == tokens_.size()) decoder_.Logits(rows - 1, 1, logits_.data());
   }
@@ -131,8 +147,8 @@ Status Session::CopyLogits(std::span<float> logits) {
   cancel_.store(false, std::memory_order_relaxed);
   const size_t size = static_cast<size_t>(model_->tokenizer().vocab_size());
   if (logits.size() < size) {
-    return InvalidArgument("session: logits: expected room for " + std::to_string(size) + " values, got " +
-                           std::to_string(logits.size()));
+    return InvalidArgument("session: logits: expected room for " + std::to_string(size) +
+                           " values, got " + std::to_string(logits.size()));
   }
   POCKETLM_RETURN_IF_ERROR(ComputeLogits());
   std::copy_n(logits_.begin(), size, logits.begin());

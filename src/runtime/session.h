@@ -33,14 +33,15 @@ struct SessionOptions {
 };
 
 // Fills in defaults and checks against the model. kInvalidArgument names what is wrong.
-Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options, const ModelConfig& config);
+Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options,
+                                             const ModelConfig& config);
 
 enum class FinishReason { kStop, kLength, kCancelled };
 
 struct GenerateOptions {
   SamplerOptions sampler;
-  int32_t max_tokens = -1;         // −1: until an end token or a full context
-  std::vector<std::string> stop;   // valid UTF-8; empty ones are ignored
+  int32_t max_tokens = -1;        // −1: until an end token or a full context
+  std::vector<std::string> stop;  // valid UTF-8; empty ones are ignored
   bool ignore_end_tokens = false;
 };
 
@@ -51,7 +52,7 @@ struct GenerateResult {
   uint32_t tokens_cached = 0;  // of tokens_in, computed before the call
   uint32_t tokens_out = 0;     // sampled, the end token included
   double prefill_ms = 0.0;
-  double decode_ms = 0.0;      // without the first token
+  double decode_ms = 0.0;  // without the first token
   double first_token_ms = 0.0;
 };
 
@@ -59,8 +60,8 @@ struct GenerateResult {
 using TextSink = std::function<bool(const std::string& text)>;
 
 struct PerplexityOptions {
-  bool score_all = false;   // see Session::Perplexity
-  size_t max_windows = 0;   // 0: all
+  bool score_all = false;  // see Session::Perplexity
+  size_t max_windows = 0;  // 0: all
 };
 
 struct PerplexityResult {
@@ -77,7 +78,8 @@ using ProgressSink = std::function<bool(double fraction)>;
 // One call at a time: another one meanwhile gets kBusy. Cancel may come from any thread.
 class Session {
  public:
-  static Result<std::unique_ptr<Session>> Create(std::shared_ptr<Model> model, const SessionOptions& options);
+  static Result<std::unique_ptr<Session>> Create(std::shared_ptr<Model> model,
+                                                 const SessionOptions& options);
 
   size_t context_length() const { return cache_.capacity(); }
 
@@ -91,7 +93,8 @@ class Session {
   // kContextFull for more tokens than the context holds, kInvalidArgument for ids outside the vocabulary.
   Status SetTokens(std::span<const int32_t> ids);
   Status SetText(std::string_view text, bool parse_special, bool add_bos);
-  Result<bool> SetChat(const ChatRequest& request, size_t reserve_tokens);  // whether it was truncated
+  Result<bool> SetChat(const ChatRequest& request,
+                       size_t reserve_tokens);  // whether it was truncated
 
   // A copy of prompt and answers so far.
   Result<std::vector<int32_t>> Tokens() const;
@@ -127,7 +130,7 @@ class Session {
     std::atomic<bool>* busy_;
   };
 
-  friend class AnswerLoop;      // generate.cc
+  friend class AnswerLoop;        // generate.cc
   friend class PerplexityScorer;  // perplexity.cc
 
   Session(std::shared_ptr<Model> model, SessionOptions options, Decoder decoder, KvCache cache);
@@ -144,9 +147,9 @@ class Session {
   Decoder decoder_;
   KvCache cache_;
   std::vector<int32_t> tokens_;
-  size_t computed_ = 0;         // leading tokens whose keys and values are in cache_
-  bool logits_valid_ = false;   // logits_ follow tokens_[0, computed_)
-  std::vector<float> logits_;   // [vocab_size of the config]
+  size_t computed_ = 0;        // leading tokens whose keys and values are in cache_
+  bool logits_valid_ = false;  // logits_ follow tokens_[0, computed_)
+  std::vector<float> logits_;  // [vocab_size of the config]
   std::atomic<bool> cancel_{false};
   mutable std::atomic<bool> busy_{false};
 };

@@ -20,7 +20,8 @@ struct ScratchRoot {
   std::filesystem::path path;
   int count = 0;
   ScratchRoot() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "pocketlm-test-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "pocketlm-test-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) std::abort();
     path = pattern;
   }
@@ -35,7 +36,8 @@ struct ScratchRoot {
 std::string SourceDir() { return EnvOr("POCKETLM_SOURCE_DIR", "."); }
 
 std::optional<std::string> DataPath(const std::string& relative) {
-  const std::string path = JoinPath(EnvOr("POCKETLM_DATA", JoinPath(SourceDir(), "../shared/data")), relative);
+  const std::string path =
+      JoinPath(EnvOr("POCKETLM_DATA", JoinPath(SourceDir(), "../shared/data")), relative);
   if (!FileExists(path)) return std::nullopt;
   return path;
 }

@@ -35,27 +35,29 @@ std::string ReadGzipOrDie(const std::string& path);
 
 // Declares `var` as the path of shared data `relative`; skips the test with a message if it is missing,
 // or fails it where data is required.
-#define POCKETLM_REQUIRE_DATA_PATH(var, relative)                                      \
-  const auto var##_optional = ::pocketlm::testing::DataPath(relative);                 \
-  if (!var##_optional && ::pocketlm::testing::DataIsRequired()) FAIL() << "missing data: " << (relative); \
-  if (!var##_optional) GTEST_SKIP() << "shared data missing: " << (relative);          \
+#define POCKETLM_REQUIRE_DATA_PATH(var, relative)                             \
+  const auto var##_optional = ::pocketlm::testing::DataPath(relative);        \
+  if (!var##_optional && ::pocketlm::testing::DataIsRequired())               \
+    FAIL() << "missing data: " << (relative);                                 \
+  if (!var##_optional) GTEST_SKIP() << "shared data missing: " << (relative); \
   const std::string var = *var##_optional
 
 // The same for a pulled model.
-#define POCKETLM_REQUIRE_MODEL(var, name)                                              \
-  const auto var##_optional = ::pocketlm::testing::PulledModelPath(name);              \
-  if (!var##_optional && ::pocketlm::testing::DataIsRequired()) FAIL() << "model not pulled: " << (name); \
+#define POCKETLM_REQUIRE_MODEL(var, name)                                                   \
+  const auto var##_optional = ::pocketlm::testing::PulledModelPath(name);                   \
+  if (!var##_optional && ::pocketlm::testing::DataIsRequired())                             \
+    FAIL() << "model not pulled: " << (name);                                               \
   if (!var##_optional) GTEST_SKIP() << "model not pulled (pocketlm pull " << (name) << ")"; \
   const std::string var = *var##_optional
 
-#define EXPECT_OK(expr)                                                        \
-  do {                                                                         \
-    const auto& expect_ok_value_ = (expr);                                     \
+#define EXPECT_OK(expr)                                                                     \
+  do {                                                                                      \
+    const auto& expect_ok_value_ = (expr);                                                  \
     EXPECT_TRUE(expect_ok_value_.ok()) << ::pocketlm::testing::ErrorText(expect_ok_value_); \
   } while (false)
-#define ASSERT_OK(expr)                                                        \
-  do {                                                                         \
-    const auto& assert_ok_value_ = (expr);                                     \
+#define ASSERT_OK(expr)                                                                     \
+  do {                                                                                      \
+    const auto& assert_ok_value_ = (expr);                                                  \
     ASSERT_TRUE(assert_ok_value_.ok()) << ::pocketlm::testing::ErrorText(assert_ok_value_); \
   } while (false)
 
