@@ -15,8 +15,8 @@ struct DownloadSpec {
   std::string label;  // for messages and the progress bar
   // Where the bytes go. Beside it lies "<part_path>.etag" while there is something to resume.
   std::filesystem::path part_path;
-  std::optional<uint64_t>
-      size_bytes;      // expected; if absent the server must tell it, or sha256 be given
+  // Expected; if absent the server must tell it, or sha256 be given.
+  std::optional<uint64_t> size_bytes;
   std::string sha256;  // expected, lower-case hexadecimal; empty: unknown
 };
 

@@ -15,8 +15,8 @@ struct HttpSettings {
   std::string ca_file;       // certificates to trust; empty: the system's
   std::string proxy;         // empty: libcurl's environment variables
   std::string bearer_token;  // sent to the first host only; empty: none
-  std::vector<std::string>
-      trusted_hosts;    // "host" or "host:port" whose certificate is not checked (pip's option)
+  // "host" or "host:port" whose certificate is not checked (pip's option)
+  std::vector<std::string> trusted_hosts;
   long timeout_s = 60;  // to connect, and without a byte
 };
 

@@ -108,8 +108,8 @@ struct Stmt {
   StmtKind kind;
   int line;
   Value text;  // kText
-  ExprPtr
-      expr;  // kOutput, kSet, kFor (iterable), kCallBlock (call), filters of kSetBlock, kFilterBlock
+  // kOutput, kSet, kFor (iterable), kCallBlock (call), filters of kSetBlock and kFilterBlock
+  ExprPtr expr;
   Target target;                                    // kSet, kSetBlock, kFor
   ExprPtr condition;                                // kFor
   bool recursive = false;                           // kFor

@@ -39,8 +39,8 @@ struct TextRange {
 
 struct RenderedPrompt {
   std::string text;
-  std::vector<TextRange>
-      literal;  // sorted, disjoint, not empty: bytes in which no control token is recognized
+  // Bytes in which no control token is recognized: sorted, disjoint, not empty ranges.
+  std::vector<TextRange> literal;
 };
 
 // Bounds on one rendering; exceeding one is an error (kUnsupported), never a truncated prompt.
@@ -50,11 +50,12 @@ struct RenderLimits {
   size_t max_output_bytes = size_t{64} << 20;
 };
 
-inline constexpr int kMaxTemplateDepth =
-    200;                                     // nesting of statements and expressions in the source
-inline constexpr int kMaxRenderDepth = 800;  // nested evaluations, macro calls included
-inline constexpr int kMaxValueDepth =
-    200;  // nesting of lists and dicts, in data and made by a template
+// Nesting of statements and expressions in the source.
+inline constexpr int kMaxTemplateDepth = 200;
+// Nested evaluations, macro calls included.
+inline constexpr int kMaxRenderDepth = 800;
+// Nesting of lists and dicts, in data and made by a template.
+inline constexpr int kMaxValueDepth = 200;
 inline constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 
 struct RenderInput {

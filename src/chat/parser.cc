@@ -184,9 +184,12 @@ class Parser : public ExpressionParser {
       ExprPtr condition = ParseTuple(false, "", false);
       Block body = ParseTagBody({"elif", "else", "endif"}, false);
       stmt->branches.emplace_back(std::move(condition), std::move(body));
-      const std::string end = Next().text;
-      if (end == "elif") continue;
-      if (end == "else") stmt->else_body = ParseTagBody({"endif"}, true);
+      if (SkipName("elif")) continue;
+      if (SkipName("else")) {
+        stmt->else_body = ParseTagBody({"endif"}, true);
+      } else {
+        SkipName("endif");
+      }
       return stmt;
     }
   }

@@ -2,11 +2,9 @@
 //
 // Source    The GGUF specification (ggml/docs/gguf.md); tensor types of base/dtype.h.
 // Trust     The file is hostile: every count, length, offset and product is checked before use, and
-// all
-//           of it at load, so that no later access can fail on bounds.
+//           all of it at load, so that no later access can fail on bounds.
 // Memory    Nothing is copied out of the file except tensor names and shapes. The tables take less
-// than
-//           4 times the bytes that the header (all before the tensor data) takes in the file.
+//           than 4 times the bytes that the header (all before the tensor data) takes in the file.
 #pragma once
 
 #include <cstddef>
@@ -125,12 +123,10 @@ class GgufArray {
 // valid.
 //
 // Accepted  Keys and tensor names: 1 to 65,535 bytes of UTF-8, no duplicates. Up to 65,536 tensors
-// of up
-//           to 4 dimensions ≥ 1 (0 dimensions: one value). Rows are whole blocks. Gaps between
-//           tensors.
+//           of up to 4 dimensions ≥ 1 (0 dimensions: one value). Rows are whole blocks. Gaps
+//           between tensors.
 // Refused   kDataError for a malformed or truncated file, tensors that overlap (a small file must
-// not
-//           claim much memory later), arrays in arrays, bools other than 0 and 1, an alignment that
+//           not claim much memory later), arrays in arrays, bools other than 0 and 1, an alignment that
 //           is not a power of two from 8 to 65,536. kUnsupported for version 1, big-endian files
 //           and tensor types that base/dtype.h lacks (the message names tensor and type).
 class GgufFile {

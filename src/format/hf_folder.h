@@ -2,8 +2,7 @@
 //
 // Source    The folder layout that transformers' save_pretrained writes.
 // Trust     Every file is hostile; JSON is parsed with bounded depth and memory (base/json.h). Side
-// files
-//           are read alike with CRLF or LF, with or without a byte order mark and a last newline.
+//           files are read alike with CRLF or LF, with or without a byte order mark and a last newline.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@ class HfFolder {
  public:
   // Opens `directory` (UTF-8). Needs config.json (an object) and the weights: model.safetensors, or
   // else model.safetensors.index.json with the shards that its weight_map names, which must be
-  // plain names of files in the folder, all present, holding the tensors that the map says. Errors
-  // kNotFound: no folder, no config.json, no weights, a missing shard (named).
+  // plain names of files in the folder, all present, holding the tensors that the map says.
+  // Errors  kNotFound: no folder, no config.json, no weights, a missing shard (named).
   //         kDataError: a malformed file (named), a tensor in two shards, over 4,096 shards.
   static Result<HfFolder> Open(const std::string& directory);
 

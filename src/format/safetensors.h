@@ -2,11 +2,9 @@
 //
 // Source    The safetensors format description (huggingface/safetensors, README "Format").
 // Trust     The file is hostile: header length, JSON, shapes and offsets are checked at load, so
-// that no
-//           later access can fail on bounds.
+//           that no later access can fail on bounds.
 // Memory    Names, shapes and __metadata__ are copied; all tables and the parser together take at
-// most 10
-//           times the length of the header, plus 1 MiB.
+//           most 10 times the length of the header, plus 1 MiB.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +26,7 @@ namespace pocketlm {
 // views valid.
 //
 // Accepted  F32, F16 and BF16 tensors of up to 8 dimensions, which may be 0. Tensors of other types
-// are
-//           listed by unsupported(); they are an error only when someone asks for one.
+//           are listed by unsupported(); they are an error only when someone asks for one.
 // Refused   With kDataError: a header longer than the file or than 100,000,000 bytes; JSON that is
 //           malformed, nested deeper than the format is, or has unknown fields; a name or a
 //           metadata key that occurs twice; offsets that do not agree with shape and type; tensors

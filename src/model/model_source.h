@@ -23,8 +23,8 @@ struct ModelSource {
   ModelConfig config;
   TokenizerSpec tokenizer;
   std::optional<std::string> chat_template;
-  std::vector<int32_t>
-      end_tokens;  // every id that some part of the file declares to end an answer; sorted
+  // Every id that some part of the file declares to end an answer; sorted.
+  std::vector<int32_t> end_tokens;
 
   // Finds a tensor by its Hugging Face name without prefix ("layers.0.mlp.up_proj.weight"; "lm_head.weight")
   // or its GGUF name, whichever the file uses. Null if it is not there.

@@ -32,8 +32,8 @@ struct ModelWeights {
   WeightMatrix embed_tokens;  // [vocab_size, hidden_size]
   WeightMatrix lm_head;       // [vocab_size, hidden_size]; the same bytes as embed_tokens if tied
   std::vector<float> norm;    // [hidden_size]
-  std::vector<float>
-      rope_factors;  // [head_dim / 2], divisors of the rotary frequencies; empty for none
+  // [head_dim / 2], divisors of the rotary frequencies; empty for none
+  std::vector<float> rope_factors;
   std::vector<LayerWeights> layers;
 };
 

@@ -55,8 +55,8 @@ class AddedTokenMatcher {
                 size_t* hint) const;
 
   std::vector<AddedToken> tokens_;  // sorted by content
-  std::array<uint32_t, 257>
-      first_byte_{};  // tokens_[first_byte_[b] .. first_byte_[b + 1]) begin with b
+  // Tokens [first_byte_[b], first_byte_[b + 1]) begin with byte b.
+  std::array<uint32_t, 257> first_byte_{};
 };
 
 }  // namespace pocketlm
