@@ -1,8 +1,8 @@
-"""Shared by the tests that run the built program: where it is, where data and pulled models are, a file server.
+"""Shared by the tests of what is built: where programs, data and pulled models are, a file server.
 
-Environment: POCKETLM_BIN or POCKETLM_BINARY (the program; default build/pocketlm), POCKETLM_DATA (the shared data; default
-../shared/data), POCKETLM_REQUIRE_DATA=1 (missing data or models fail a test in place of skipping it),
-POCKETLM_HOME (where pulled models are).
+Environment: POCKETLM_BUILD_DIR (default build), POCKETLM_BIN (the program; default pocketlm in there), POCKETLM_DATA
+(the shared data; default ../shared/data), POCKETLM_REQUIRE_DATA=1 (missing data or models fail a test in place of
+skipping it), POCKETLM_HOME (where pulled models are).
 """
 
 import hashlib
@@ -15,20 +15,21 @@ import threading
 import pytest
 
 SOURCE_DIR = pathlib.Path(__file__).resolve().parents[2]
-BIN = pathlib.Path(os.environ.get("POCKETLM_BIN") or os.environ.get("POCKETLM_BINARY")
-                   or SOURCE_DIR / "build" / "pocketlm")
+BUILD_DIR = pathlib.Path(os.environ.get("POCKETLM_BUILD_DIR") or SOURCE_DIR / "build")
+BIN = pathlib.Path(os.environ.get("POCKETLM_BIN") or BUILD_DIR / "pocketlm")
+DATA_DIR = pathlib.Path(os.environ.get("POCKETLM_DATA") or SOURCE_DIR.parent / "shared" / "data")
+DATA_REQUIRED = os.environ.get("POCKETLM_REQUIRE_DATA") == "1"
 
 
 def _missing(what):
-    if os.environ.get("POCKETLM_REQUIRE_DATA") == "1":
+    if DATA_REQUIRED:
         pytest.fail(f"missing: {what}")
     pytest.skip(f"missing: {what}")
 
 
 def data_path(relative):
     """A file or folder of the shared data; skips (or fails) the test without it."""
-    root = os.environ.get("POCKETLM_DATA") or SOURCE_DIR.parent / "shared" / "data"
-    path = pathlib.Path(root) / relative
+    path = DATA_DIR / relative
     if not path.exists():
         _missing(f"shared data {relative}")
     return path

@@ -5,7 +5,6 @@ is tests/tools/template_probe.cc; the conversations and the reference live in te
 """
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -15,10 +14,11 @@ import warnings
 import jinja2
 import pytest
 
-SOURCE = os.environ.get("POCKETLM_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "..", "..")
-BUILD = os.environ.get("POCKETLM_BUILD_DIR") or os.path.join(SOURCE, "build")
-PROBE = os.path.join(BUILD, "tests", "chat", "template_probe")
-sys.path.insert(0, os.path.join(SOURCE, "tests", "chat"))
+from conftest import BUILD_DIR, SOURCE_DIR
+
+PROBE = BUILD_DIR / "tests" / "chat" / "template_probe"
+CHAT_TESTS = SOURCE_DIR / "tests" / "chat"
+sys.path.insert(0, str(CHAT_TESTS))
 
 import conversations  # noqa: E402
 import jinja_oracle  # noqa: E402
@@ -69,7 +69,7 @@ def test_public_templates():
 
 
 def test_goldens_are_current():
-    with open(os.path.join(SOURCE, "tests", "chat", "goldens", "public.jsonl"), encoding="utf-8") as file:
+    with open(CHAT_TESTS / "goldens" / "public.jsonl", encoding="utf-8") as file:
         goldens = {golden["template"]: golden["texts"] for golden in map(json.loads, file)}
     for name, source in make_goldens.template_files():
         for case, request in conversations.requests():

@@ -1,18 +1,15 @@
 """The commands and flags that the Markdown pages show exist in the program."""
 
-import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(os.environ.get("POCKETLM_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-BINARY = os.environ.get("POCKETLM_BIN", str(ROOT / "build" / "pocketlm"))
+from conftest import BIN, SOURCE_DIR
 
 
 def shown_commands():
-    for page in sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")):
+    for page in sorted(SOURCE_DIR.glob("*.md")) + sorted(SOURCE_DIR.glob("docs/*.md")):
         for line in page.read_text().splitlines():
             match = re.match(r"^(?:build/)?pocketlm ([a-z]+)\b(.*)$", line)
             if match:
@@ -20,12 +17,12 @@ def shown_commands():
 
 
 def help_of(command):
-    result = subprocess.run([BINARY, command, "--help"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([BIN, command, "--help"], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-@pytest.mark.parametrize("command, rest", shown_commands())
+@pytest.mark.parametrize("command, rest", list(shown_commands()))
 def test_shown_command_exists(command, rest):
     text = help_of(command)
     flags = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", re.sub(r'"[^"]*"', "", rest))
@@ -33,9 +30,9 @@ def test_shown_command_exists(command, rest):
 
 
 def test_readme_shows_every_command():
-    result = subprocess.run([BINARY, "--help"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([BIN, "--help"], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     commands = re.findall(r"^  ([a-z]+)\s{2,}\w", result.stdout, re.M)
     assert len(commands) >= 6
-    readme = (ROOT / "README.md").read_text()
+    readme = (SOURCE_DIR / "README.md").read_text()
     assert [c for c in commands if f"pocketlm {c} " not in readme] == []

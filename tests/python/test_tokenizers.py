@@ -5,10 +5,8 @@ official files are), and small ones trained here in the style of GPT-2, Llama 3 
 unusual added tokens. The C++ side is tests/tools/tokenizer_probe.cc.
 """
 
-import glob
 import gzip
 import json
-import os
 import random
 import struct
 import subprocess
@@ -17,13 +15,9 @@ import pytest
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
                         trainers)
 
-SOURCE = os.environ.get("POCKETLM_SOURCE_DIR") or os.path.join(os.path.dirname(__file__), "..", "..")
-BUILD = os.environ.get("POCKETLM_BUILD_DIR") or os.path.join(SOURCE, "build")
-PROBE = os.path.join(BUILD, "tests", "tokenizer", "tokenizer_probe")
-DATA = os.environ.get("POCKETLM_DATA") or os.path.join(SOURCE, "..", "shared", "data")
-DATA_REQUIRED = os.environ.get("POCKETLM_REQUIRE_DATA") == "1"
-CACHE = os.environ.get("POCKETLM_HOME") or os.path.join(
-    os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "pocketlm")
+from conftest import BUILD_DIR, DATA_DIR, DATA_REQUIRED, data_path, require_model
+
+PROBE = BUILD_DIR / "tests" / "tokenizer" / "tokenizer_probe"
 
 QWEN_PATTERN = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"
                 r"\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -32,14 +26,8 @@ MIN_LINES = 100_000
 SEED = 20240607
 
 
-def missing(what):
-    if DATA_REQUIRED:
-        pytest.fail("missing: " + what)
-    pytest.skip("missing: " + what)
-
-
 def read(path):
-    opener = gzip.open if path.endswith(".gz") else open
+    opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as f:
         return f.read().decode("utf-8")
 
@@ -82,17 +70,17 @@ def random_scalar(rng, limit):
 def data_lines():
     lines = []
     for pattern in ("calib/*/*.txt", "eval/*/*.jsonl*", "tokenizer/golden/*.jsonl*"):
-        for path in sorted(glob.glob(os.path.join(DATA, pattern))):
+        for path in sorted(DATA_DIR.glob(pattern)):
             content = read(path)
             for line in content.split("\n"):
                 # As written: JSON with its quotes and escapes is a text like any other.
                 lines.append(line[:250])
-            if path.endswith("text.jsonl.gz"):
+            if path.name.endswith("text.jsonl.gz"):
                 lines += [json.loads(x)["text"] for x in content.split("\n") if x]
-    blns = os.path.join(DATA, "tokenizer/utf8/blns.json")
-    lines += json.loads(read(blns)) if os.path.exists(blns) else []
-    printable = os.path.join(DATA, "tokenizer/utf8/all_assigned_printable.txt.gz")
-    if os.path.exists(printable):
+    blns = DATA_DIR / "tokenizer/utf8/blns.json"
+    lines += json.loads(read(blns)) if blns.exists() else []
+    printable = DATA_DIR / "tokenizer/utf8/all_assigned_printable.txt.gz"
+    if printable.exists():
         content = read(printable)
         lines += [content[i : i + 100] for i in range(0, len(content), 100)]
     return lines
@@ -102,10 +90,8 @@ def data_lines():
 def lines():
     rng = random.Random(SEED)
     texts = data_lines()
-    if not texts:
-        if DATA_REQUIRED:
-            pytest.fail("missing: shared data")
-        texts = []
+    if not texts and DATA_REQUIRED:
+        pytest.fail("missing: shared data")
     texts += [random_text(rng) for _ in range(max(25_000, MIN_LINES + 1_000 - len(texts)))]
     texts += ["q" * 3000, "." * 3000, " " * 3000, "木" * 3000, "\n" * 3000, "a\u0301" * 2000, "1" * 3000]
     assert len(texts) >= MIN_LINES
@@ -196,10 +182,7 @@ def save(oracle, path):
 def gguf_fields(name):
     from gguf import GGUFReader
 
-    path = os.path.join(CACHE, name + ".gguf")
-    if not os.path.exists(path):
-        missing(f"{name} (pocketlm pull {name})")
-    fields = GGUFReader(path).fields
+    fields = GGUFReader(require_model(name)).fields
     return {k.split(".")[-1]: f.contents() for k, f in fields.items() if k.startswith("tokenizer.ggml.")}
 
 
@@ -230,10 +213,7 @@ def train(tokenizer, specials=(), size=3000, alphabet=True, texts=None):
 
 
 def test_qwen3(tmp_path, lines):
-    path = os.path.join(DATA, "tokenizer/qwen3/tokenizer.json.gz")
-    if not os.path.exists(path):
-        missing("tokenizer/qwen3")
-    oracle = Tokenizer.from_str(read(path))
+    oracle = Tokenizer.from_str(read(data_path("tokenizer/qwen3/tokenizer.json.gz")))
     arguments = save(oracle, tmp_path / "tokenizer.json")
     ids = check_equal(arguments, oracle, lines)
     check_decoded(arguments, oracle, ids)
