@@ -74,7 +74,12 @@ struct ScriptedModel {
     im_end = file.AddControl("<|im_end|>");
     file.set_eos(eos);
   }
-  plm::Model Load() const { return plm::Model::Load(file.WriteGguf()); }
+  // `threads` 0: as many as the machine grants.
+  plm::Model Load(int32_t threads = 0) const {
+    plm_model_options options = plm_model_options_default();
+    options.num_threads = threads;
+    return plm::Model::Load(file.WriteGguf(), &options);
+  }
 
   BigramModel file;
   int32_t eos = -1, im_start = -1, im_end = -1;
