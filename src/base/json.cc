@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <new>
-#include <optional>
 #include <utility>
 #include <vector>
+
+#include "base/quote.h"
 
 namespace pocketlm {
 namespace {
@@ -65,9 +66,10 @@ void MergeDuplicates(ordered_json::object_t& object) {
 template <typename Json>
 class DomBuilder {
  public:
-  DomBuilder(const JsonLimits& limits, uint64_t text_bytes)
+  DomBuilder(const JsonLimits& limits, std::string_view text)
       : limits_(limits),
-        budget_bytes_(limits.fixed_memory_bytes + limits.memory_factor * text_bytes) {}
+        text_(text),
+        budget_bytes_(limits.fixed_memory_bytes + limits.memory_factor * text.size()) {}
 
   bool null() { return Add(Json(nullptr), 0); }
   bool boolean(bool value) { return Add(Json(value), 0); }
@@ -98,20 +100,11 @@ class DomBuilder {
   bool end_array() { return Close(); }
 
   bool parse_error(size_t position, const std::string&, const json::exception& exception) {
-    error_position_ = position > 0 ? position - 1 : 0;
-    // "[json.exception…] parse error at line 1, column 2: <reason>; last read: '<token>'"
-    std::string_view what = exception.what();
-    const size_t column = what.find(", column ");
-    const size_t colon = column == std::string_view::npos ? column : what.find(": ", column);
-    if (colon != std::string_view::npos) what = what.substr(colon + 2);
-    what = what.substr(0, what.find("; last read"));
-    constexpr size_t kMaxReasonBytes = 160;
-    return Fail(std::string(what.substr(0, kMaxReasonBytes)));
+    return Fail(JsonErrorText(text_, position, exception));
   }
 
   Json TakeRoot() { return std::move(root_); }
   const std::string& error() const { return error_; }
-  std::optional<size_t> error_position() const { return error_position_; }
 
  private:
   static uint64_t HeapBytes(const std::string& text) {
@@ -132,8 +125,7 @@ class DomBuilder {
     return true;
   }
 
-  // Puts a value where the parser stands: the root, the end of an array, the member of the last
-  // key.
+  // Puts a value where the parser stands: the root, the end of an array, the member of the last key.
   bool Add(Json value, uint64_t bytes) {
     const bool in_array = !open_.empty() && open_.back()->is_array();
     if (!Charge(bytes + (in_array ? kArrayElementBytes : 0))) return false;
@@ -163,23 +155,21 @@ class DomBuilder {
   }
 
   const JsonLimits& limits_;
+  std::string_view text_;
   uint64_t budget_bytes_;
   Json root_;
   std::vector<Json*> open_;  // containers around the parser's position, outermost first
   Json* member_ = nullptr;   // value of the last key
   Json* last_ = nullptr;     // the value added last
   std::string error_;
-  std::optional<size_t> error_position_;
 };
 
 template <typename Json>
 Result<Json> ParseInto(std::string_view text, const JsonLimits& limits) {
   POCKETLM_RETURN_IF_ERROR(CheckJsonTokens(text, limits.max_token_bytes));
-  DomBuilder<Json> builder(limits, text.size());
+  DomBuilder<Json> builder(limits, text);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    std::string message = "JSON: ";
-    if (builder.error_position()) message += LineAndColumn(text, *builder.error_position()) + ": ";
-    return DataError(message + builder.error());
+    return DataError("JSON: " + builder.error());
   }
   return builder.TakeRoot();
 }
@@ -225,6 +215,18 @@ Status CheckJsonTokens(std::string_view text, uint64_t max_bytes) {
 
 std::string_view SkipByteOrderMark(std::string_view text) {
   return text.substr(0, 3) == "\xEF\xBB\xBF" ? text.substr(3) : text;
+}
+
+std::string JsonErrorText(std::string_view text, size_t position, const std::exception& error) {
+  // "[json.exception…] parse error at line 1, column 2: <reason>; last read: '<token>'"
+  std::string_view reason = error.what();
+  const size_t column = reason.find(", column ");
+  const size_t colon = column == std::string_view::npos ? column : reason.find(": ", column);
+  if (colon != std::string_view::npos) reason = reason.substr(colon + 2);
+  reason = reason.substr(0, reason.find("; last read"));
+  constexpr size_t kMaxReasonBytes = 160;
+  return LineAndColumn(text, position > 0 ? position - 1 : 0) + ": " +
+         Shorten(reason, kMaxReasonBytes);
 }
 
 std::string LineAndColumn(std::string_view text, size_t offset) {

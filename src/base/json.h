@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,10 @@ Status CheckJsonTokens(std::string_view text, uint64_t max_bytes);
 
 // `text` without a UTF-8 byte order mark in front.
 std::string_view SkipByteOrderMark(std::string_view text);
+
+// The error that nlohmann's parser hands to json_sax::parse_error, as "line 3, column 7: reason", without
+// the parser's own prefix and the token that it read.
+std::string JsonErrorText(std::string_view text, size_t position, const std::exception& error);
 
 // "line 3, column 7" of a byte offset, for messages. Lines and columns (bytes) count from 1.
 std::string LineAndColumn(std::string_view text, size_t offset);

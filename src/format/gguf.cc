@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/quote.h"
 #include "format/gguf_layout.h"
-#include "format/message.h"
 
 namespace pocketlm {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "base/byte_reader.h"
 #include "base/checked_math.h"
+#include "base/quote.h"
 #include "base/utf8.h"
 #include "format/gguf.h"
 #include "format/gguf_layout.h"
-#include "format/message.h"
 
 namespace pocketlm {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "format/message.h"
+#include "base/quote.h"
 
 namespace pocketlm {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/checked_math.h"
 #include "base/json.h"
-#include "format/message.h"
+#include "base/quote.h"
 
 namespace pocketlm {
 namespace {
@@ -89,8 +89,8 @@ class SafetensorsHeaderBuilder {
   bool null() { return Unexpected("null"); }
   bool boolean(bool) { return Unexpected("a bool"); }
   bool binary(json::binary_t&) { return Unexpected("binary data"); }
-  bool parse_error(size_t position, const std::string&, const json::exception&) {
-    return Fail("malformed JSON at " + LineAndColumn(header_, position > 0 ? position - 1 : 0));
+  bool parse_error(size_t position, const std::string&, const json::exception& exception) {
+    return Fail("malformed JSON at " + JsonErrorText(header_, position, exception));
   }
 
   // After the parser has succeeded: the checks over all tensors.

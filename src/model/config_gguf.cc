@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/quote.h"
 #include "format/gguf.h"
 #include "model/config.h"
 
@@ -151,8 +152,8 @@ Result<ModelConfig> ConfigFromGguf(const GgufFile& file) {
   } else if (name == "gemma3") {
     c.architecture = Architecture::kGemma3;
   } else {
-    return Unsupported("gguf: general.architecture: expected llama, qwen3 or gemma3, got '" +
-                       std::string(name) + "'");
+    return Unsupported("gguf: general.architecture: expected llama, qwen3 or gemma3, got " +
+                       Quote(name));
   }
   const Keys keys(file, std::string(name) + ".");
   POCKETLM_RETURN_IF_ERROR(ReadShape(file, keys, &c));

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/quote.h"
 #include "model/config.h"
 
 namespace pocketlm {
@@ -62,9 +63,8 @@ class Fields {
   }
 
   Status Wrong(const char* key, const char* expected, const json& got) const {
-    std::string text = got.dump(-1, ' ', true, json::error_handler_t::replace);
-    if (text.size() > 60) text = text.substr(0, 60) + "…";
-    return DataError(where_ + ": " + key + ": expected " + expected + ", got " + text);
+    return DataError(where_ + ": " + key + ": expected " + expected + ", got " +
+                     Shorten(got.dump(-1, ' ', false, json::error_handler_t::replace)));
   }
 
  private:
@@ -221,8 +221,8 @@ Result<Architecture> ArchitectureFromModelType(const std::string& type) {
   if (type == "qwen3") return Architecture::kQwen3;
   if (type == "llama") return Architecture::kLlama;
   if (type == "gemma3_text" || type == "gemma3") return Architecture::kGemma3;
-  return Unsupported("config: model_type: expected qwen3, llama, gemma3 or gemma3_text, got '" +
-                     type + "'");
+  return Unsupported("config: model_type: expected qwen3, llama, gemma3 or gemma3_text, got " +
+                     Quote(type));
 }
 
 }  // namespace

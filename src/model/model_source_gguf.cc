@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/quote.h"
 #include "model/model_source.h"
 
 namespace pocketlm {
@@ -109,8 +110,7 @@ Result<TokenizerSpec> TokenizerSpecFromGguf(const GgufFile& file) {
   } else if (kind == "llama") {
     POCKETLM_RETURN_IF_ERROR(ReadSentencePiece(file, &spec));
   } else {
-    return Unsupported("gguf: tokenizer.ggml.model: expected gpt2 or llama, got '" +
-                       std::string(kind) + "'");
+    return Unsupported("gguf: tokenizer.ggml.model: expected gpt2 or llama, got " + Quote(kind));
   }
   return spec;
 }

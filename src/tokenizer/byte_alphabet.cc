@@ -31,6 +31,11 @@ const Alphabet& Table() {
   return alphabet;
 }
 
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 }  // namespace
 
 void AppendByteCharacter(unsigned char byte, std::string* out) {
@@ -50,6 +55,12 @@ bool DecodeByteAlphabet(std::string_view piece, std::string* out) {
     i += d.size_bytes;
   }
   return true;
+}
+
+int ParseByteToken(std::string_view piece) {
+  if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') return -1;
+  const int high = HexDigit(piece[3]), low = HexDigit(piece[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
 }  // namespace pocketlm

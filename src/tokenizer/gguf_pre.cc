@@ -1,6 +1,6 @@
 #include <iterator>
 
-#include "base/utf8.h"
+#include "base/quote.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace pocketlm {
@@ -35,8 +35,8 @@ const PreName* FindPre(std::string_view pre) {
 Status UnknownPre(std::string_view pre) {
   std::string known;
   for (const PreName& p : kPreNames) known += (known.empty() ? "" : ", ") + std::string(p.name);
-  return Unsupported("tokenizer: tokenizer.ggml.pre: expected one of " + known + ", got '" +
-                     ReplaceInvalidUtf8(pre.substr(0, 100)) + "'");
+  return Unsupported("tokenizer: tokenizer.ggml.pre: expected one of " + known + ", got " +
+                     Quote(pre));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/quote.h"
 
 namespace pocketlm::tokenizer_json {
 namespace {
@@ -53,7 +54,9 @@ class ValueBuilder {
 // Events of nlohmann's parser. The base passes over everything but the wanted members of the top object.
 class MemberReader : public nlohmann::json_sax<Json> {
  public:
-  explicit MemberReader(std::vector<std::string> names) : names_(std::move(names)) {}
+  // `text` is what the parser reads; it must outlive the reader.
+  MemberReader(std::string_view text, std::vector<std::string> names)
+      : text_(text), names_(std::move(names)) {}
 
   std::map<std::string, Json> TakeMembers() { return std::move(members_); }
   const std::string& error() const { return error_; }
@@ -84,8 +87,7 @@ class MemberReader : public nlohmann::json_sax<Json> {
   bool end_array() override { return Close(); }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception& e) override {
-    std::string what = e.what();
-    return Fail("byte " + std::to_string(position) + ": " + what.substr(what.find(']') + 1, 200));
+    return Fail("JSON: " + JsonErrorText(text_, position, e));
   }
 
  protected:
@@ -122,8 +124,7 @@ class MemberReader : public nlohmann::json_sax<Json> {
     return wanted_depth_ == depth_ && std::find(names_.begin(), names_.end(), key_) != names_.end();
   }
   bool Captured(Json value, bool open) {
-    if (!builder_.Add(std::move(value), open))
-      return Fail("'" + key_.substr(0, 40) + "' is too large");
+    if (!builder_.Add(std::move(value), open)) return Fail(Quote(key_) + " is too large");
     if (!builder_.complete()) return true;
     capturing_ = false;
     return OnCaptured(builder_.Take());
@@ -135,7 +136,8 @@ class MemberReader : public nlohmann::json_sax<Json> {
     return OnScalar(value);
   }
   bool Open(Json value, bool is_object) {
-    if (depth_ == kMaxDepth) return Fail("nested deeper than " + std::to_string(kMaxDepth));
+    if (depth_ == kMaxDepth)
+      return Fail("nested deeper than " + std::to_string(kMaxDepth) + " levels");
     const bool wanted = Wanted();
     ++depth_;
     if (capturing_) return Captured(std::move(value), true);
@@ -162,6 +164,7 @@ class MemberReader : public nlohmann::json_sax<Json> {
   }
 
   static constexpr size_t wanted_depth_ = 1;
+  std::string_view text_;
   std::vector<std::string> names_;
   std::map<std::string, Json> members_;
   std::string key_, error_;
@@ -173,7 +176,8 @@ class MemberReader : public nlohmann::json_sax<Json> {
 // Adds what a tokenizer.json has beside its sections: added tokens, and the model with vocabulary and merges.
 class DocumentReader : public MemberReader {
  public:
-  DocumentReader() : MemberReader({"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {}
+  explicit DocumentReader(std::string_view text)
+      : MemberReader(text, {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {}
 
   Document Take() {
     document_.sections = TakeMembers();
@@ -257,7 +261,7 @@ class DocumentReader : public MemberReader {
     if (state_ == State::kModel) return AddModelMember(v);
     if (state_ != State::kVocab) return Fail("a number or literal where another value belongs");
     if (!v.is_number_unsigned() || v.get<uint64_t>() >= kMaxId) {
-      return Fail("vocab: the id of '" + member().substr(0, 40) + "' is out of range");
+      return Fail("vocab: the id of " + Quote(member()) + " is out of range");
     }
     document_.vocab.push_back(member());
     document_.vocab_ids.push_back(v.get<uint32_t>());
@@ -272,7 +276,7 @@ class DocumentReader : public MemberReader {
     if (content == value.end() || !content->is_string() || id == value.end() ||
         !id->is_number_unsigned() || id->get<uint64_t>() >= kMaxId) {
       return Fail("added_tokens: expected content and id, got " +
-                  value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+                  Shorten(value.dump(-1, ' ', false, Json::error_handler_t::replace)));
     }
     entry.content = content->get<std::string>();
     entry.id = id->get<int64_t>();
@@ -318,7 +322,7 @@ class DocumentReader : public MemberReader {
     const size_t space = line.find(' ');
     if (space == std::string::npos || space == 0 || space + 1 == line.size() ||
         line.find(' ', space + 1) != std::string::npos || line.find('\0') != std::string::npos) {
-      return Fail("merges: expected 'left right', got '" + line.substr(0, 60) + "'");
+      return Fail("merges: expected 'left right', got " + Quote(line));
     }
     document_.merges.push_back(std::move(line));
     return true;
@@ -344,14 +348,14 @@ Status Parse(std::string_view text, MemberReader* reader) {
 }  // namespace
 
 Result<Document> ReadDocument(std::string_view text) {
-  DocumentReader reader;
+  DocumentReader reader(text);
   POCKETLM_RETURN_IF_ERROR(Parse(text, &reader));
   return reader.Take();
 }
 
 Result<std::map<std::string, Json>> ReadMembers(std::string_view text,
                                                 const std::vector<std::string>& names) {
-  MemberReader reader(names);
+  MemberReader reader(text, names);
   POCKETLM_RETURN_IF_ERROR(Parse(text, &reader));
   return reader.TakeMembers();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/quote.h"
 #include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 
@@ -28,24 +29,6 @@ std::string Replaced(std::string_view text, std::string_view from, std::string_v
   }
   out.append(text.substr(begin));
   return out;
-}
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// The byte of "<0x0A>", or -1.
-int ParseByteToken(std::string_view piece) {
-  if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') return -1;
-  const int high = HexDigit(piece[3]), low = HexDigit(piece[4]);
-  return high < 0 || low < 0 ? -1 : high * 16 + low;
-}
-
-std::string Quoted(std::string_view piece) {
-  constexpr size_t kShown = 40;
-  std::string out = "'" + ReplaceInvalidUtf8(piece.substr(0, kShown));
-  return out + (piece.size() > kShown ? "…'" : "'");
 }
 
 // Real vocabularies fill the hash tables evenly; see StringIndex::Insert.
@@ -153,7 +136,7 @@ Status TokenizerBuilder::AddPieces() {
     if (found == StringIndex::kNone) return CollisionError();
     if (found != id) {
       return DataError("tokenizer: tokens " + std::to_string(found) + " and " + std::to_string(id) +
-                       " are both " + Quoted(piece));
+                       " are both " + Quote(piece));
     }
   }
   for (const AddedTokenFlags& f : spec_.added_flags) {
@@ -193,7 +176,7 @@ Status TokenizerBuilder::FindByteTokens() {
     const int byte = ParseByteToken(spec_.tokens[id]);
     if (byte < 0) {
       return DataError("tokenizer: byte token " + std::to_string(id) +
-                       ": expected <0x00> to <0xFF>, got " + Quoted(spec_.tokens[id]));
+                       ": expected <0x00> to <0xFF>, got " + Quote(spec_.tokens[id]));
     }
     t_->byte_symbols_[static_cast<size_t>(byte)] = static_cast<int32_t>(id);
   }
@@ -213,7 +196,7 @@ Status TokenizerBuilder::AddMerges() {
 Result<uint32_t> TokenizerBuilder::MergePart(size_t rank, std::string_view piece) const {
   const uint32_t id = t_->by_piece_.Find(t_->pieces_, piece);
   if (id != StringIndex::kNone && !piece.empty()) return id;
-  return DataError("tokenizer: merge " + std::to_string(rank) + ": " + Quoted(piece) +
+  return DataError("tokenizer: merge " + std::to_string(rank) + ": " + Quote(piece) +
                    " is not in the vocabulary");
 }
 
@@ -222,7 +205,7 @@ Status TokenizerBuilder::AddMerge(size_t rank, std::string_view text) {
   if (separator == std::string_view::npos) separator = text.find(' ', 1);
   if (separator == std::string_view::npos) {
     return DataError("tokenizer: merge " + std::to_string(rank) + ": expected two tokens, got " +
-                     Quoted(text));
+                     Quote(text));
   }
   std::string left_text(text.substr(0, separator)), right_text(text.substr(separator + 1));
   POCKETLM_ASSIGN_OR_RETURN(const uint32_t left, MergePart(rank, left_text));

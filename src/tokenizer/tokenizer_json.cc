@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/utf8.h"
+#include "base/quote.h"
+#include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_reader.h"
 #include "tokenizer/tokenizer_spec.h"
 
@@ -21,8 +22,7 @@ constexpr const char* kLlama3Pattern =
 constexpr const char* kSpaceMark = "\xE2\x96\x81";
 
 std::string Shown(const Json& value) {
-  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return text.size() > 300 ? text.substr(0, 300) + "…" : text;
+  return Shorten(value.dump(-1, ' ', false, Json::error_handler_t::replace), 300);
 }
 
 Status NotSupported(const char* section, const Json& value) {
@@ -212,9 +212,8 @@ class SpecReader {
       if (token.empty())
         return DataError("tokenizer.json: token " + std::to_string(id) + " is empty");
       if (!spec_.tokens[id].empty()) {
-        return DataError("tokenizer.json: id " + std::to_string(id) + " is given to '" +
-                         ReplaceInvalidUtf8(spec_.tokens[id].substr(0, 40)) + "' and '" +
-                         ReplaceInvalidUtf8(token.substr(0, 40)) + "'");
+        return DataError("tokenizer.json: id " + std::to_string(id) + " is given to " +
+                         Quote(spec_.tokens[id]) + " and " + Quote(token));
       }
       spec_.types[id] = IsByteToken(token) ? TokenType::kByte : TokenType::kNormal;
       spec_.tokens[id] = std::move(token);
@@ -226,9 +225,7 @@ class SpecReader {
 
   bool IsByteToken(const std::string& token) const {
     if (spec_.kind != TokenizerKind::kSentencePieceBpe || !spec_.byte_fallback) return false;
-    const auto hex = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
-    return token.size() == 6 && token.rfind("<0x", 0) == 0 && hex(token[3]) && hex(token[4]) &&
-           token[5] == '>';
+    return ParseByteToken(token) >= 0;
   }
 
   Status PlaceAdded(const AddedTokenEntry& t) {
@@ -238,9 +235,8 @@ class SpecReader {
         static_cast<int32_t>(id),     t.lstrip, t.rstrip, t.single_word, t.normalized,
         spec_.tokens[id] == t.content};
     if (!spec_.tokens[id].empty() && !flags.in_model) {
-      return DataError("tokenizer.json: added_tokens: id " + std::to_string(id) + " of '" +
-                       ReplaceInvalidUtf8(t.content.substr(0, 40)) + "' is that of '" +
-                       ReplaceInvalidUtf8(spec_.tokens[id].substr(0, 40)) + "'");
+      return DataError("tokenizer.json: added_tokens: id " + std::to_string(id) + " of " +
+                       Quote(t.content) + " is that of " + Quote(spec_.tokens[id]));
     }
     spec_.tokens[id] = t.content;
     spec_.types[id] = t.special ? TokenType::kControl : TokenType::kUserDefined;

@@ -1,4 +1,4 @@
-// ByteReader and UTF-8 on hostile bytes.
+// ByteReader, UTF-8 and quoting on hostile bytes.
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/byte_reader.h"
+#include "base/quote.h"
 #include "base/utf8.h"
 
 namespace pocketlm {
@@ -98,6 +99,18 @@ TEST(Utf8Test, IncompleteSuffix) {
   EXPECT_EQ(IncompleteUtf8Suffix("\x80\x80\x80"), 0u);  // begins nothing
   EXPECT_EQ(IncompleteUtf8Suffix("\xED\xA0"), 0u);      // a surrogate can't be finished
   EXPECT_EQ(IncompleteUtf8Suffix("\xC0"), 0u);          // never a lead byte
+}
+
+TEST(QuoteTest, StaysOneShortLineOfValidUtf8) {
+  EXPECT_EQ(Quote(""), "''");
+  EXPECT_EQ(Quote("blk.0.weight"), "'blk.0.weight'");
+  EXPECT_EQ(Quote(std::string_view("a\n\x7F\0b", 5)), "'a???b'");
+  EXPECT_EQ(Quote("a\xFF\xE4\xBD"), "'a\uFFFD\uFFFD'");
+  EXPECT_EQ(Quote("abcd", 4), "'abcd'");
+  EXPECT_EQ(Quote("abcde", 4), "'abcd…'");
+  EXPECT_EQ(Shorten("ab你好", 5), "ab你…");
+  EXPECT_EQ(Shorten("ab你好", 7), "ab你…") << "never half a character";
+  EXPECT_EQ(Shorten("ab你好", 8), "ab你好");
 }
 
 }  // namespace
