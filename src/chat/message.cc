@@ -93,18 +93,6 @@ Status NormalizeMessage(Json* message, const std::string& where) {
 
 }  // namespace
 
-Json MessagesToJson(const std::vector<ChatMessage>& messages) {
-  Json out = Json::array();
-  for (const ChatMessage& message : messages) {
-    Json item = {{"role", message.role}, {"content", message.content}};
-    if (!message.tool_calls.is_null()) item["tool_calls"] = message.tool_calls;
-    if (!message.name.empty()) item["name"] = message.name;
-    if (!message.tool_call_id.empty()) item["tool_call_id"] = message.tool_call_id;
-    out.push_back(std::move(item));
-  }
-  return out;
-}
-
 Result<Json> NormalizeMessages(Json messages) {
   if (!messages.is_array()) return WrongType("messages", "an array", messages);
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -2,23 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "base/status.h"
 
 namespace pocketlm {
-
-struct ChatMessage {
-  std::string role;
-  std::string content;
-  nlohmann::ordered_json tool_calls;  // null if there are none; else as in the OpenAI API
-  std::string name;                   // empty if there is none
-  std::string tool_call_id;           // empty if there is none
-};
-
-// The array for RenderInput::messages; empty fields are left out.
-nlohmann::ordered_json MessagesToJson(const std::vector<ChatMessage>& messages);
 
 // Checks an array of message objects and brings it into the form templates are written for:
 //   role        a non-empty string, required

@@ -69,11 +69,5 @@ TEST(FlattenText, JoinsTextParts) {
   EXPECT_EQ(messages[2]["content"], "c");
 }
 
-TEST(MessagesToJson, LeavesOutWhatIsEmpty) {
-  EXPECT_EQ(
-      MessagesToJson({{"user", "hi"}, {"tool", "x", nullptr, "f", "id1"}}).dump(),
-      R"([{"role":"user","content":"hi"},{"role":"tool","content":"x","name":"f","tool_call_id":"id1"}])");
-}
-
 }  // namespace
 }  // namespace pocketlm::testing
