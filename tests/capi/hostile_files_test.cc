@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -10,6 +11,7 @@
 #include "base/file.h"
 #include "support/api_support.h"
 #include "support/byte_builder.h"
+#include "support/gguf_writer.h"
 #include "support/safetensors_writer.h"
 #include "support/tiny_models.h"
 
@@ -24,6 +26,16 @@ std::string WriteModel(const std::string& bytes) {
   const std::string path = JoinPath(ScratchDir(), "model.gguf");
   WriteFileOrDie(path, bytes);
   return path;
+}
+
+// An error text is one short line of valid UTF-8, whatever the file holds.
+void ExpectOneShortLine(const std::string& message) {
+  EXPECT_NE(message, "");
+  EXPECT_LT(message.size(), 1000u) << message.substr(0, 200);
+  EXPECT_TRUE(IsValidUtf8(message)) << ::testing::PrintToString(message);
+  EXPECT_TRUE(std::none_of(message.begin(), message.end(), [](unsigned char c) {
+    return c < 0x20;
+  })) << ::testing::PrintToString(message);
 }
 
 // Loads a path in every way that there is. A model that loads must answer or fail with a status.
@@ -42,7 +54,7 @@ plm_status TryEverything(const std::string& path) {
   plm_model* model = nullptr;
   const plm_status status = plm_model_load(path.c_str(), &options, &model);
   if (status != PLM_OK) {
-    EXPECT_STRNE(plm_last_error(), "");
+    ExpectOneShortLine(plm_last_error());
     EXPECT_EQ(model, nullptr);
     return status;
   }
@@ -197,6 +209,27 @@ TEST(HostileFileTest, ShapesThatContradictTheConfigAreNamed) {
           << key << " = " << value;
     }
   }
+}
+
+TEST(HostileFileTest, NamesThatWouldSpoilAnErrorTextAreQuoted) {
+  const std::string name = "a\nb\x1b[31m" + std::string(100'000, 'c');
+  EXPECT_EQ(TryEverything(WriteModel(GgufWriter().AddString("general.architecture", name).Build())),
+            PLM_UNSUPPORTED);
+  EXPECT_EQ(TryEverything(
+                WriteModel(GgufWriter().AddString("general.architecture", "\xff" + name).Build())),
+            PLM_UNSUPPORTED);
+  const std::string folder = ScratchDir();
+  std::filesystem::copy(TinyModelPath("tiny_llama", "hf"), folder,
+                        std::filesystem::copy_options::recursive);
+  const std::string path = JoinPath(folder, "config.json");
+  json config = json::parse(*ReadFile(path));
+  config["model_type"] = name;
+  WriteFileOrDie(path, config.dump());
+  EXPECT_EQ(TryEverything(folder), PLM_UNSUPPORTED);
+  config["model_type"] = "llama";
+  config["hidden_size"] = name;
+  WriteFileOrDie(path, config.dump());
+  EXPECT_EQ(TryEverything(folder), PLM_DATA_ERROR);
 }
 
 TEST(HostileFileTest, FoldersWithMissingFilesAreRefused) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -22,15 +23,24 @@ inline const std::vector<std::string>& TinyModelNames() {
   return names;
 }
 
+// The names but one, for what one model cannot show.
+inline std::vector<std::string> TinyModelNamesWithout(const std::string& name) {
+  std::vector<std::string> out = TinyModelNames();
+  POCKETLM_CHECK(std::erase(out, name) == 1);
+  return out;
+}
+
+// The one model that has no GGUF file: what it tests is a form of config.json.
+inline constexpr char kFolderOnlyModel[] = "tiny_gemma3_vlm";
+
 inline std::string TinyModelPath(const std::string& name, const std::string& form) {
   return JoinPath(JoinPath(SourceDir(), "tests/goldens"), name + "/" + form);
 }
 
-// Paths of every form of a model that there is: the Hugging Face folder and, for most, a GGUF file.
+// Paths of every form of a model: the Hugging Face folder and, but for kFolderOnlyModel, the GGUF file.
 inline std::vector<std::string> TinyModelForms(const std::string& name) {
   std::vector<std::string> out = {TinyModelPath(name, "hf")};
-  if (FileExists(TinyModelPath(name, "model.gguf")))
-    out.push_back(TinyModelPath(name, "model.gguf"));
+  if (name != kFolderOnlyModel) out.push_back(TinyModelPath(name, "model.gguf"));
   return out;
 }
 
@@ -73,12 +83,16 @@ class TinyGolden {
   std::vector<float> floats_;
 };
 
-// max |a − b| / max |b| over the first min(a.size(), b.size()) values.
+// max |a − b| / max |b| over the values of `a`; `b` may be longer (logits of padding rows). Infinite if `a` is
+// empty or longer than `b`, or if a value is NaN.
 inline double RelativeError(const std::vector<float>& a, const std::vector<float>& b) {
+  constexpr double kNotComparable = std::numeric_limits<double>::infinity();
+  if (a.empty() || a.size() > b.size()) return kNotComparable;
   double difference = 0.0, largest = 0.0;
-  for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
+  for (size_t i = 0; i < a.size(); ++i) {
     const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(d <= difference)) difference = d;  // also takes over a NaN
+    if (std::isnan(d)) return kNotComparable;
+    difference = std::max(difference, d);
     largest = std::max(largest, std::abs(static_cast<double>(b[i])));
   }
   return largest == 0.0 ? difference : difference / largest;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/cpu_info.h"
+#include "base/quote.h"
 
 namespace pocketlm {
 namespace {
@@ -202,7 +203,7 @@ Result<const CpuKernels*> SelectCpuKernels(const std::string& name) {
     if (avx2 == nullptr) return Unsupported("POCKETLM_CPU: avx2 is not available on this machine");
     return avx2;
   }
-  return InvalidArgument("POCKETLM_CPU: expected reference or avx2, got \"" + name + "\"");
+  return InvalidArgument("POCKETLM_CPU: expected reference or avx2, got " + Quote(name));
 }
 
 Result<std::unique_ptr<Backend>> CreateCpuBackend(int num_threads) {
