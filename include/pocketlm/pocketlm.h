@@ -52,7 +52,8 @@ typedef enum plm_status PLM_AS_INT {
 /* "ok", "invalid_argument", …; static, never null. */
 PLM_API const char* plm_status_name(plm_status status);
 
-/* The message of the last failed call on this thread; "" if none. Valid until the next call on this thread. */
+/* The message of the last call on this thread that returned a plm_status; "" if it was PLM_OK. Valid until the
+ * next such call on this thread. */
 PLM_API const char* plm_last_error(void);
 
 /* "0.1.0"; static. */
@@ -139,8 +140,8 @@ typedef enum plm_kv_type PLM_AS_INT { PLM_KV_F16 = 0, PLM_KV_F32 = 1 } plm_kv_ty
 struct plm_session_options {
   size_t size_bytes;
   uint32_t context_length; /* tokens; 0 (default): min(model's limit, 4096) */
-  uint32_t
-      prefill_chunk; /* tokens computed at once, 1 … 4096; default 128. Never changes results. */
+  /* tokens computed at once, 1 … 4096; default 128; never changes results */
+  uint32_t prefill_chunk;
   plm_kv_type kv_k_type; /* default f16 */
   plm_kv_type kv_v_type;
 };
@@ -153,7 +154,7 @@ PLM_API void plm_session_free(plm_session* session);
 /* Tokens the context holds. */
 PLM_API uint32_t plm_session_context_length(const plm_session* session);
 
-/* Forgets all tokens; also clears an error state. */
+/* Forgets all tokens. */
 PLM_API plm_status plm_session_reset(plm_session* session);
 
 /* Makes the running call return soon: a generation ends with PLM_FINISH_CANCELLED. Without a running call
@@ -165,11 +166,12 @@ PLM_API void plm_session_cancel(plm_session* session);
 typedef struct plm_chat_options {
   size_t size_bytes;
   const char* tools_json; /* JSON array of tool definitions, or null */
-  const char*
-      extra_json; /* JSON object of further template variables (enable_thinking …), or null */
+  /* JSON object of further template variables (enable_thinking …), or null */
+  const char* extra_json;
   bool add_generation_prompt; /* default true */
-  bool truncate; /* a prompt that does not fit is shortened: oldest turns first, then the start of
-                             the last message, never the system message; default false: PLM_CONTEXT_FULL */
+  /* A prompt that does not fit is shortened: oldest turns first, then the start of the last message, never the
+   * system message; default false: PLM_CONTEXT_FULL. */
+  bool truncate;
   uint32_t reserve_tokens; /* room that truncation leaves for the answer; default 256 */
 } plm_chat_options;
 PLM_API plm_chat_options plm_chat_options_default(void);
@@ -179,8 +181,8 @@ PLM_API plm_chat_options plm_chat_options_default(void);
 PLM_API plm_status plm_model_render_chat(const plm_model* model, const char* messages_json,
                                          const plm_chat_options* options, char** text);
 
-/* Makes the session's prompt: a raw text (BOS added if the model wants one; special tokens are not parsed
- * unless options say so) … */
+/* Makes the session's prompt: a raw text. Null options mean the defaults but for add_bos, which is true here: BOS
+ * is added if the model wants one … */
 PLM_API plm_status plm_session_set_text(plm_session* session, const char* text, size_t text_bytes,
                                         const plm_encode_options* options);
 /* … or a conversation through the chat template: control tokens come from the template alone, never from the
@@ -220,8 +222,8 @@ typedef struct plm_generate_options {
   uint64_t seed;                    /* default 0; the same seed gives the same answer */
   const plm_logit_bias* logit_bias; /* may be null */
   size_t logit_bias_count;
-  const char* const*
-      stop; /* NUL-terminated texts that end the answer and are not part of it; may be null */
+  /* NUL-terminated texts that end the answer, not part of it; may be null */
+  const char* const* stop;
   size_t stop_count;
   bool ignore_end_tokens; /* go on until max_tokens; default false */
 } plm_generate_options;
@@ -239,8 +241,8 @@ typedef enum plm_finish_reason PLM_AS_INT {
 
 typedef struct plm_generate_result {
   size_t size_bytes;
-  plm_finish_reason
-      finish_reason;      /* stop: end token or stop text; length: max_tokens or full context */
+  /* stop: end token or stop text; length: max_tokens or full context */
+  plm_finish_reason finish_reason;
   uint32_t tokens_in;     /* tokens of the prompt */
   uint32_t tokens_cached; /* of these, how many were already computed */
   uint32_t tokens_out;    /* sampled tokens, the end token included */
@@ -252,7 +254,8 @@ typedef struct plm_generate_result {
 
 /* Answers the session's prompt; the answer's tokens become part of the session. `callback` may be null.
  * *text (may be null) receives the whole answer, to be freed with plm_string_free. On failure the session
- * keeps the tokens it had before the call. result may be null; set its size_bytes. */
+ * keeps the tokens it had before the call. A prompt that fills the context leaves no room for an answer:
+ * PLM_CONTEXT_FULL, unless max_tokens is 0. result may be null; set its size_bytes. */
 PLM_API plm_status plm_session_generate(plm_session* session, const plm_generate_options* options,
                                         plm_text_callback callback, void* user, char** text,
                                         plm_generate_result* result);
@@ -261,10 +264,10 @@ PLM_API plm_status plm_session_generate(plm_session* session, const plm_generate
 
 typedef struct plm_perplexity_options {
   size_t size_bytes;
-  bool
-      score_all; /* default false: windows of the context length without overlap, their first half unscored,
-                     BOS in place of a window's first token if the model adds one, the last partial window
-                     dropped (llama.cpp's way). true: every token of the text is scored, overlapping windows. */
+  /* default false: windows of the context length without overlap, their first half unscored, BOS in place of a
+   * window's first token if the model adds one, the last partial window dropped (llama.cpp's way). true: every
+   * token of the text is scored, overlapping windows. */
+  bool score_all;
   size_t max_windows; /* stop after this many windows; 0 (default): all */
 } plm_perplexity_options;
 PLM_API plm_perplexity_options plm_perplexity_options_default(void);
@@ -282,7 +285,7 @@ typedef struct plm_perplexity_result {
 typedef bool (*plm_progress_callback)(double fraction, void* user);
 
 /* Perplexity of the model on a text, in windows of the session's context length. Resets the session before and
- * after. PLM_INVALID_ARGUMENT if the text is shorter than a window (score_all: than two tokens). */
+ * after. PLM_INVALID_ARGUMENT if the text does not fill one window (score_all: if it is empty). */
 PLM_API plm_status plm_session_perplexity(plm_session* session, const char* text, size_t text_bytes,
                                           const plm_perplexity_options* options,
                                           plm_progress_callback progress, void* user,

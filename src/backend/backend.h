@@ -1,14 +1,14 @@
 // The op contract between the decoder and whatever computes: a CPU instruction set now, a GPU later.
 //
 // All activations are float, row-major, the last dimension contiguous; a "row" is one token. No op
-// allocates per call in steady state, and none checks its arguments in release builds: the model loader
-// guarantees shapes once (debug builds check).
+// allocates per call in steady state, and none checks its arguments: the model loader guarantees the
+// shapes once.
 //
 // Determinism: the result of a row does not depend on the other rows of the call, on the number of threads,
 // or on the instruction set. A dot product runs in 16 lanes (element i in lane i mod 16, ascending, one
 // fused multiply-add each), then the lanes are summed by the fixed tree
 // l[i] += l[i+8]; l[i] += l[i+4]; l[i] += l[i+2]; l[0] + l[1]. Sums (norms, softmax) use the same lanes.
-// exp and tanh are our own polynomials, division and square root are exact.
+// exp is our own polynomial (SiLU and GELU use it alone), division and square root are exact.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct WeightMatrix {
   DType type = DType::kF32;
   size_t rows = 0;
   size_t cols = 0;
-  const std::byte* data =
-      nullptr;  // rows × RowBytes(type, cols); not owned; aligned to 2 bytes at least
+  // rows × RowBytes(type, cols) bytes; not owned; aligned to 2 at least
+  const std::byte* data = nullptr;
 
   size_t row_bytes() const { return static_cast<size_t>(*RowBytes(type, cols)); }
 };
@@ -55,8 +55,8 @@ struct AttentionArgs {
   float* out = nullptr;      // [rows, num_heads, head_dim]; aliases no input
   size_t rows = 0;
   size_t num_heads = 0;  // a multiple of kv->num_kv_heads
-  size_t first_position =
-      0;               // absolute position of row 0; its own K and V are already in the cache
+  // Absolute position of row 0. The K and V of all rows are already in the cache.
+  size_t first_position = 0;
   size_t window = 0;   // a row sees at most this many positions, itself included; 0 = all
   float scale = 1.0f;  // multiplies q·k
   const KvLayer* kv = nullptr;

@@ -14,9 +14,8 @@ namespace pocketlm {
 struct TensorView {
   std::string name;
   DType type = DType::kF32;
-  std::vector<uint64_t> shape;  // row-major, last dimension contiguous (GGUF's order reversed)
-  std::span<const std::byte>
-      data;  // exactly the tensor's bytes; owned by the file that handed it out
+  std::vector<uint64_t> shape;      // row-major, last dimension contiguous (GGUF's order reversed)
+  std::span<const std::byte> data;  // the tensor's bytes; owned by the file that handed it out
 };
 
 // "[1024, 896]", for messages.

@@ -57,8 +57,8 @@ struct ModelConfig {
   float attention_scale = 1.0f;  // multiplies q·k
   bool has_qk_norm = false;      // RMSNorm over each head of q and k
   bool has_post_norms = false;   // RMSNorm on the outputs of attention and MLP too (Gemma)
-  bool norm_weights_minus_one =
-      false;  // the file stores norm weights as (w − 1) (Gemma in safetensors)
+  // The file stores norm weights as w − 1 (Gemma in safetensors).
+  bool norm_weights_minus_one = false;
 
   bool LayerIsSliding(size_t layer) const {
     return layer < sliding_layers.size() && sliding_layers[layer];

@@ -24,14 +24,15 @@ using LayerObserver = std::function<void(size_t layer, std::span<const float> hi
 class Decoder {
  public:
   // `config`, `weights` and `backend` must outlive the decoder. `max_rows` ≥ 1: tokens of one Forward.
+  // kOutOfMemory.
   static Result<Decoder> Create(const ModelConfig& config, const ModelWeights& weights,
                                 Backend* backend, size_t max_rows);
 
   // Bytes of scratch that a decoder of `max_rows` allocates.
   static uint64_t ScratchBytes(const ModelConfig& config, size_t max_rows);
 
-  // Runs tokens `ids` (at most max_rows, each in [0, vocab_size)) at positions first_position …, whose
-  // predecessors are in `cache`, and puts their keys and values there. Their final hidden states stay
+  // Runs tokens `ids` (1 to max_rows, each in [0, vocab_size)) at positions first_position …, whose
+  // predecessors are in `cache`, and puts their keys and values there; the cache has room for them. Their final hidden states stay
   // available to Logits until the next call. Returns kCancelled soon after *cancel becomes true; the cache
   // below first_position is untouched then.
   Status Forward(std::span<const int32_t> ids, size_t first_position, KvCache* cache,

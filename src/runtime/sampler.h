@@ -19,8 +19,8 @@ struct SamplerOptions {
   int32_t top_k = 0;         // 0: off
   float top_p = 1.0f;        // 1: off; 0 keeps the most likely token
   float min_p = 0.0f;        // 0: off; keeps tokens of at least min_p times the largest probability
-  float repetition_penalty =
-      1.0f;  // > 0; a seen token's logit is divided if positive, else multiplied
+  // > 0; the logit of a token seen in prompt or answer is divided by it if positive, else multiplied.
+  float repetition_penalty = 1.0f;
   float presence_penalty = 0.0f;   // subtracted once from each token of the answer
   float frequency_penalty = 0.0f;  // subtracted for each occurrence in the answer
   uint64_t seed = 0;

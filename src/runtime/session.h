@@ -93,8 +93,8 @@ class Session {
   // kContextFull for more tokens than the context holds, kInvalidArgument for ids outside the vocabulary.
   Status SetTokens(std::span<const int32_t> ids);
   Status SetText(std::string_view text, bool parse_special, bool add_bos);
-  Result<bool> SetChat(const ChatRequest& request,
-                       size_t reserve_tokens);  // whether it was truncated
+  // Whether the conversation was truncated; see BuildChatPrompt.
+  Result<bool> SetChat(const ChatRequest& request, size_t reserve_tokens);
 
   // A copy of prompt and answers so far.
   Result<std::vector<int32_t>> Tokens() const;

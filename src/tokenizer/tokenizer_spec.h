@@ -64,8 +64,8 @@ struct TokenizerSpec {
   bool ignore_merges = false;  // kByteLevelBpe: a piece that is a token is not merged (Llama 3)
   bool byte_fallback = true;   // kSentencePieceBpe: unknown characters become byte tokens
   bool fuse_unk = false;       // neighbouring unknown characters are one unk_id
-  bool unk_in_text =
-      false;  // unknown characters become unk_id; false: they are dropped (as the package)
+  // Unknown characters become unk_id; false: they are dropped (as the package).
+  bool unk_in_text = false;
 
   bool add_bos = false;
   bool add_eos = false;
