@@ -1,8 +1,7 @@
 // Matrix products of every stored type at decode (1 row) and prefill (128 rows).
 //
 //   cmake -B build -DPOCKETLM_BUILD_BENCH=ON && cmake --build build --target kernels_bench
-//   POCKETLM_CPU=avx2 build/bench/kernels_bench --benchmark_repetitions=9
-//   --benchmark_report_aggregates_only
+//   POCKETLM_CPU=avx2 build/bench/kernels_bench --benchmark_repetitions=9 --benchmark_report_aggregates_only
 //
 // Environment POCKETLM_THREADS sets the number of threads (default: the CPUs of this process).
 // GB/s counts the stored bytes of the weights, GFLOPS two operations per multiply-add.

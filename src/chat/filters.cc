@@ -292,11 +292,10 @@ Value WordCount(Interpreter&, const Value& input, CallArgs& args) {
   return Value::Integer(words);
 }
 
-Value Attr(Interpreter& interpreter, const Value& input, CallArgs& args) {
+Value Attr(Interpreter&, const Value& input, CallArgs& args) {
   const std::string name = AsText(*BindArgs("attr", args, {"name"}, 1)[0], "name").bytes();
   if (input.IsUndefined()) Fail(input.undefined_message());
   const auto attribute = BuiltinAttribute(input, name);
-  static_cast<void>(interpreter);
   return attribute ? *attribute
                    : Value::Undefined(std::string("'") + TypeName(input) +
                                       " object' has no attribute '" + name + "'");

@@ -24,6 +24,8 @@ class ReprWriter {
   void WriteItems(const std::vector<Value>& items);
   void WriteDict(const DictItems& items);
   void WriteView(const DictViewData& view);
+  void WriteRange(const RangeData& range);
+  void WriteNamespace(const NamespaceData& space);
   void WriteString(const Text& text);
   void WriteChar(std::string_view bytes, char quote);
 
@@ -57,6 +59,20 @@ void ReprWriter::WriteView(const DictViewData& view) {
   WriteItems(
       Iterate(Value::Of(Kind::kDictView, std::make_shared<DictViewData>(view.dict, view.of))));
   Put("])");
+}
+
+void ReprWriter::WriteRange(const RangeData& range) {
+  Put("range(" + FormatInt(range.start) + ", " + FormatInt(range.stop));
+  if (range.step != 1) Put(", " + FormatInt(range.step));
+  Put(")");
+}
+
+void ReprWriter::WriteNamespace(const NamespaceData& space) {
+  DictItems items;
+  for (const auto& [name, value] : space.attributes) items.emplace_back(Value::String(name), value);
+  Put("<Namespace ");
+  WriteDict(items);
+  Put(">");
 }
 
 void ReprWriter::WriteChar(std::string_view bytes, char quote) {
@@ -138,22 +154,12 @@ void ReprWriter::Write(const Value& value) {
     case Kind::kDictView:
       WriteView(value.view());
       break;
-    case Kind::kRange: {
-      const RangeData& r = value.range();
-      Put("range(" + FormatInt(r.start) + ", " + FormatInt(r.stop));
-      if (r.step != 1) Put(", " + FormatInt(r.step));
-      Put(")");
+    case Kind::kRange:
+      WriteRange(value.range());
       break;
-    }
-    case Kind::kNamespace: {
-      DictItems items;
-      for (const auto& [k, v] : value.name_space().attributes)
-        items.emplace_back(Value::String(k), v);
-      Put("<Namespace ");
-      WriteDict(items);
-      Put(">");
+    case Kind::kNamespace:
+      WriteNamespace(value.name_space());
       break;
-    }
     case Kind::kMacro: {
       const Text name = Repr(Value::String(Text(MacroName(value))));
       Put(MacroName(value).empty() ? "<Macro anonymous>" : "<Macro " + name.bytes() + ">");
