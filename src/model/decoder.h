@@ -32,9 +32,9 @@ class Decoder {
   static uint64_t ScratchBytes(const ModelConfig& config, size_t max_rows);
 
   // Runs tokens `ids` (1 to max_rows, each in [0, vocab_size)) at positions first_position …, whose
-  // predecessors are in `cache`, and puts their keys and values there; the cache has room for them. Their final hidden states stay
-  // available to Logits until the next call. Returns kCancelled soon after *cancel becomes true; the cache
-  // below first_position is untouched then.
+  // predecessors are in `cache`, and puts their keys and values there; the cache has room for them. Their
+  // final hidden states stay available to Logits until the next call. Returns kCancelled soon after *cancel
+  // becomes true; the cache below first_position is untouched then.
   Status Forward(std::span<const int32_t> ids, size_t first_position, KvCache* cache,
                  const std::atomic<bool>* cancel);
 
