@@ -6,7 +6,8 @@
  *   Errors    Functions that can fail return plm_status. plm_last_error() then gives one line: what, where,
  *             expected, got. Output arguments are written only on success unless said otherwise.
  *   Options   Structs that begin with size_bytes. Get one from its plm_…_options_default(), which sets
- *             size_bytes; a struct of another version is accepted as far as both know its fields.
+ *             size_bytes; a struct of another version is accepted as far as both know its fields: one that sets
+ *             fields which this library lacks is PLM_UNSUPPORTED.
  *             A null options pointer means the defaults.
  *   Ownership Handles are freed by their own _free function, strings by plm_string_free; both accept null.
  *             A model must outlive its sessions and its borrowed tokenizer.
@@ -177,9 +178,11 @@ typedef struct plm_chat_options {
 PLM_API plm_chat_options plm_chat_options_default(void);
 
 /* The text that the model's chat template makes of a JSON array of messages
- * [{"role": "user", "content": "…"}, …]. PLM_UNSUPPORTED if the model has no template. */
+ * [{"role": "user", "content": "…"}, …]. PLM_UNSUPPORTED if the model has no template. *text_bytes (may be null) is
+ * its length: a message may contain NUL characters. */
 PLM_API plm_status plm_model_render_chat(const plm_model* model, const char* messages_json,
-                                         const plm_chat_options* options, char** text);
+                                         const plm_chat_options* options, char** text,
+                                         size_t* text_bytes);
 
 /* Makes the session's prompt: a raw text. Null options mean the defaults but for add_bos, which is true here: BOS
  * is added if the model wants one … */

@@ -105,8 +105,11 @@ class Model {
   std::string RenderChat(const std::string& messages_json,
                          const plm_chat_options* options = nullptr) const {
     char* text = nullptr;
-    internal::Check(plm_model_render_chat(handle_.get(), messages_json.c_str(), options, &text));
-    return internal::TakeString(text);
+    size_t bytes = 0;
+    internal::Check(
+        plm_model_render_chat(handle_.get(), messages_json.c_str(), options, &text, &bytes));
+    std::unique_ptr<char, void (*)(char*)> owner(text, plm_string_free);
+    return std::string(text, bytes);
   }
   plm_model* get() const { return handle_.get(); }
 

@@ -61,13 +61,15 @@ plm_chat_options plm_chat_options_default(void) {
 }
 
 plm_status plm_model_render_chat(const plm_model* model, const char* messages_json,
-                                 const plm_chat_options* options, char** text) {
+                                 const plm_chat_options* options, char** text, size_t* text_bytes) {
   return Guard([&]() -> Status {
     POCKETLM_REQUIRE_ARGUMENT(model);
     POCKETLM_REQUIRE_ARGUMENT(text);
     POCKETLM_ASSIGN_OR_RETURN(const ChatArguments chat, ReadChatArguments(messages_json, options));
     POCKETLM_ASSIGN_OR_RETURN(const RenderedPrompt prompt, RenderChat(*model->model, chat.request));
-    return CopyString(prompt.text, text);
+    POCKETLM_RETURN_IF_ERROR(CopyString(prompt.text, text));
+    if (text_bytes != nullptr) *text_bytes = prompt.text.size();
+    return OkStatus();
   });
 }
 

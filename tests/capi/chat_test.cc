@@ -249,6 +249,13 @@ TEST(TemplateTest, TplD3ArgumentsGivenAsJsonTextAreNotEncodedTwice) {
   EXPECT_EQ(model.RenderChat(messages.dump()), "[{\"cups\": 2}]");
 }
 
+TEST(TemplateTest, RenderedTextMayContainNul) {
+  const plm::Model model =
+      ModelWithTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}");
+  const json messages = {{{"role", "user"}, {"content", std::string("a\0b", 3)}}};
+  EXPECT_EQ(model.RenderChat(messages.dump()), std::string("[a\0b]", 5));
+}
+
 TEST(TemplateTest, TplD4NullAndMissingContentAreEmpty) {
   const plm::Model model =
       ModelWithTemplate("{% for m in messages %}[{{ m.content }}]{% endfor %}");

@@ -69,7 +69,7 @@ TEST_F(ContractTest, NullArgumentsAreInvalid) {
   EXPECT_EQ(plm_tokenizer_decode(nullptr, nullptr, 0, &text, nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_session_create(nullptr, nullptr, &session), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_model_describe(nullptr, &text), PLM_INVALID_ARGUMENT);
-  EXPECT_EQ(plm_model_render_chat(nullptr, "[]", nullptr, &text), PLM_INVALID_ARGUMENT);
+  EXPECT_EQ(plm_model_render_chat(nullptr, "[]", nullptr, &text, nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_inspect(nullptr, nullptr, &text), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_inspect(path_.c_str(), nullptr, nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_session_reset(nullptr), PLM_INVALID_ARGUMENT);
@@ -301,6 +301,12 @@ TEST_F(ContractTest, PerplexityRefusesTextsThatAreTooShort) {
   EXPECT_EQ(result.tokens, 2u);
   EXPECT_EQ(result.bytes, 2u);
   EXPECT_TRUE(session.Tokens().empty());
+
+  const plm_session_options narrow = ContextOf(3);
+  plm::Session tiny(plm::Model::Load(path_), &narrow);
+  const Outcome outcome = Try([&] { tiny.Perplexity(std::string(63, 'x')); });
+  EXPECT_EQ(outcome.status, PLM_INVALID_ARGUMENT);
+  EXPECT_THAT(outcome.message, HasSubstr("context of at least 4 tokens, got 3"));
 }
 
 }  // namespace
