@@ -22,6 +22,9 @@ class Fields {
     return it == object_.end() || it->is_null() ? nullptr : &*it;
   }
 
+  // Present, even as null.
+  bool Has(const char* key) const { return object_.is_object() && object_.contains(key); }
+
   Status U32(const char* key, uint32_t* out) const {
     if (Find(key) == nullptr) return DataError(where_ + ": " + key + " is missing");
     return U32Or(key, 0, out);
@@ -96,6 +99,10 @@ Status ReadRope(const Fields& fields, ModelConfig* c) {
   const bool gemma = c->architecture == Architecture::kGemma3;
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rope_theta", gemma ? 1e6f : 1e4f, &c->rope_theta));
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rope_local_base_freq", 1e4f, &c->rope_local_base_freq));
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const json* value = fields.Find(key);
+    if (value != nullptr && !value->is_object()) return fields.Wrong(key, "an object", *value);
+  }
   if (const json* scaling = fields.Find("rope_scaling")) {
     POCKETLM_RETURN_IF_ERROR(ReadRopeObject(Fields(*scaling, "config.json: rope_scaling"),
                                             &c->rope_theta, &c->rope_scaling));
@@ -123,7 +130,10 @@ Status ReadRope(const Fields& fields, ModelConfig* c) {
 }
 
 Status ReadSlidingLayers(const Fields& fields, ModelConfig* c) {
-  POCKETLM_RETURN_IF_ERROR(fields.U32Or("sliding_window", 0, &c->sliding_window));
+  // An explicit null switches it off; leaving it out does not.
+  const bool by_default = c->architecture == Architecture::kGemma3 && !fields.Has("sliding_window");
+  POCKETLM_RETURN_IF_ERROR(
+      fields.U32Or("sliding_window", by_default ? 4096 : 0, &c->sliding_window));
   bool use = true;
   POCKETLM_RETURN_IF_ERROR(
       fields.BoolOr("use_sliding_window", c->architecture == Architecture::kGemma3, &use));
@@ -176,8 +186,7 @@ Status ReadGemma3(const Fields& fields, ModelConfig* c) {
   c->norm_weights_minus_one = true;
   c->embedding_scale = std::sqrt(static_cast<float>(c->hidden_size));
   float scalar = 0.0f;
-  POCKETLM_RETURN_IF_ERROR(
-      fields.FloatOr("query_pre_attn_scalar", static_cast<float>(c->head_dim), &scalar));
+  POCKETLM_RETURN_IF_ERROR(fields.FloatOr("query_pre_attn_scalar", 256.0f, &scalar));
   if (!(scalar > 0.0f))
     return DataError("config: query_pre_attn_scalar: expected a positive number");
   c->attention_scale = 1.0f / std::sqrt(scalar);
@@ -191,21 +200,27 @@ Status ReadGemma3(const Fields& fields, ModelConfig* c) {
 Status ReadShape(const Fields& fields, ModelConfig* c) {
   // Defaults are those of the Transformers classes where a config may leave them out.
   const bool gemma = c->architecture == Architecture::kGemma3;
-  POCKETLM_RETURN_IF_ERROR(fields.U32("vocab_size", &c->vocab_size));
+  // Published Gemma 3 configs leave out the sizes in which they equal those.
+  POCKETLM_RETURN_IF_ERROR(gemma ? fields.U32Or("vocab_size", 262208, &c->vocab_size)
+                                 : fields.U32("vocab_size", &c->vocab_size));
   POCKETLM_RETURN_IF_ERROR(fields.U32("hidden_size", &c->hidden_size));
   POCKETLM_RETURN_IF_ERROR(fields.U32("intermediate_size", &c->intermediate_size));
   POCKETLM_RETURN_IF_ERROR(fields.U32("num_hidden_layers", &c->num_hidden_layers));
-  POCKETLM_RETURN_IF_ERROR(fields.U32("num_attention_heads", &c->num_attention_heads));
-  POCKETLM_RETURN_IF_ERROR(
-      fields.U32Or("num_key_value_heads", c->num_attention_heads, &c->num_key_value_heads));
+  POCKETLM_RETURN_IF_ERROR(gemma ? fields.U32Or("num_attention_heads", 8, &c->num_attention_heads)
+                                 : fields.U32("num_attention_heads", &c->num_attention_heads));
+  POCKETLM_RETURN_IF_ERROR(fields.U32Or("num_key_value_heads", gemma ? 4 : c->num_attention_heads,
+                                        &c->num_key_value_heads));
   if (c->num_attention_heads == 0)
     return DataError("config: num_attention_heads: expected at least 1, got 0");
   const uint32_t default_head_dim = c->architecture == Architecture::kQwen3 ? 128
                                     : gemma                                 ? 256
                                             : c->hidden_size / c->num_attention_heads;
   POCKETLM_RETURN_IF_ERROR(fields.U32Or("head_dim", default_head_dim, &c->head_dim));
+  const uint32_t default_positions = c->architecture == Architecture::kLlama ? 2048
+                                     : gemma                                 ? 131072
+                                                                             : 32768;
   POCKETLM_RETURN_IF_ERROR(
-      fields.U32Or("max_position_embeddings", gemma ? 131072 : 32768, &c->max_position_embeddings));
+      fields.U32Or("max_position_embeddings", default_positions, &c->max_position_embeddings));
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rms_norm_eps", 1e-6f, &c->rms_norm_eps));
   for (const char* key : {"attention_bias", "mlp_bias"}) {
     bool bias = false;
