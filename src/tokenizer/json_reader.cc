@@ -192,7 +192,7 @@ class DocumentReader : public MemberReader {
       case State::kTop:
         return is_object ? Enter(State::kRoot) : Fail("expected an object");
       case State::kRoot:
-        if (member() == "added_tokens" && !is_object) return Enter(State::kAdded);
+        if (member() == "added_tokens") return is_object ? AddedNoList() : Enter(State::kAdded);
         if (member() == "model" && is_object) {
           document_.has_model = true;
           return Enter(State::kModel);
@@ -204,10 +204,13 @@ class DocumentReader : public MemberReader {
                          : Fail("added_tokens: expected objects");
       case State::kModel:
         if (member() == "vocab" && is_object) return Enter(State::kVocab);
-        if (member() == "merges" && !is_object) return Enter(State::kMerges);
+        if (member() == "merges" && !is_object) {
+          document_.has_merges = true;
+          return Enter(State::kMerges);
+        }
         document_.vocab_is_list |= member() == "vocab";
         Skip();
-        return true;
+        return AddModelMember(is_object ? Json::object() : Json::array());  // its type tells
       case State::kMerges:
         parts_.clear();
         return is_object ? Fail("merges: expected strings or pairs") : Enter(State::kPair);
@@ -250,14 +253,14 @@ class DocumentReader : public MemberReader {
       case State::kModel:
         return AddModelMember(Json(std::move(v)));
       case State::kRoot:
-        return true;
+        return member() == "added_tokens" ? AddedNoList() : true;
       default:
         return Fail("a string where another value belongs");
     }
   }
 
   bool OnScalar(const Json& v) override {
-    if (state_ == State::kRoot) return true;
+    if (state_ == State::kRoot) return member() == "added_tokens" ? AddedNoList() : true;
     if (state_ == State::kModel) return AddModelMember(v);
     if (state_ != State::kVocab) return Fail("a number or literal where another value belongs");
     if (!v.is_number_unsigned() || v.get<uint64_t>() >= kMaxId) {
@@ -280,15 +283,20 @@ class DocumentReader : public MemberReader {
     }
     entry.content = content->get<std::string>();
     entry.id = id->get<int64_t>();
-    const auto flag = [&](const char* name, bool* out) {
-      if (const auto it = value.find(name); it != value.end() && it->is_boolean())
-        *out = it->get<bool>();
-    };
-    flag("lstrip", &entry.lstrip);
-    flag("rstrip", &entry.rstrip);
-    flag("single_word", &entry.single_word);
-    flag("normalized", &entry.normalized);
-    flag("special", &entry.special);
+    const std::pair<const char*, bool*> flags[] = {{"lstrip", &entry.lstrip},
+                                                   {"rstrip", &entry.rstrip},
+                                                   {"single_word", &entry.single_word},
+                                                   {"normalized", &entry.normalized},
+                                                   {"special", &entry.special}};
+    for (const auto& [name, out] : flags) {
+      const auto it = value.find(name);
+      if (it == value.end()) continue;
+      if (!it->is_boolean()) {
+        return Fail("added_tokens: " + Quote(entry.content) + ": " + name +
+                    ": expected true or false");
+      }
+      *out = it->get<bool>();
+    }
     document_.added.push_back(std::move(entry));
     return true;
   }
@@ -298,6 +306,8 @@ class DocumentReader : public MemberReader {
     state_ = state;
     return true;
   }
+
+  bool AddedNoList() { return Fail("added_tokens: expected a list"); }
 
   bool AddModelMember(Json value) {
     if (document_.model.size() > 100) return Fail("model: too many members");

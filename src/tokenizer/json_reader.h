@@ -25,12 +25,14 @@ struct AddedTokenEntry {
 // What a tokenizer.json holds.
 struct Document {
   std::map<std::string, Json> sections;  // normalizer, pre_tokenizer, post_processor, decoder
-  std::map<std::string, Json> model;     // scalars of "model": type, unk_token, byte_fallback, …
-  std::vector<std::string> vocab;        // in file order
+  // Members of "model": type, unk_token, byte_fallback, …; of lists and objects only that they are ones.
+  std::map<std::string, Json> model;
+  std::vector<std::string> vocab;  // in file order
   std::vector<uint32_t> vocab_ids;
   std::vector<std::string> merges;  // as in TokenizerSpec
   std::vector<AddedTokenEntry> added;
   bool has_model = false;
+  bool has_merges = false;
   bool vocab_is_list = false;  // Unigram
 };
 

@@ -86,9 +86,15 @@ class SpecReader {
     const auto it = document_.model.find(name);
     return it == document_.model.end() ? kNull : it->second;
   }
-  bool ModelFlag(const char* name) const {
+  Status ReadModelFlag(const char* name, bool* out) const {
     const Json& v = ModelMember(name);
-    return v.is_boolean() && v.get<bool>();
+    if (v.is_null()) return OkStatus();
+    if (!v.is_boolean()) {
+      return DataError(std::string("tokenizer.json: model: ") + name +
+                       ": expected true or false, got " + Shown(v));
+    }
+    *out = v.get<bool>();
+    return OkStatus();
   }
 
   Status ReadModel() {
@@ -98,15 +104,16 @@ class SpecReader {
       return Unsupported("tokenizer.json: model: expected BPE, got " + Shown(type));
     }
     if (document_.vocab.empty()) return DataError("tokenizer.json: model: no vocab");
+    if (!document_.has_merges) return DataError("tokenizer.json: model: no list of merges");
     for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
       const Json& v = ModelMember(name);
       if (!v.is_null() && v != "") return NotSupported(name, v);
     }
     const Json& dropout = ModelMember("dropout");
     if (!dropout.is_null() && dropout != 0) return NotSupported("dropout", dropout);
-    spec_.ignore_merges = ModelFlag("ignore_merges");
-    spec_.byte_fallback = ModelFlag("byte_fallback");
-    spec_.fuse_unk = ModelFlag("fuse_unk");
+    POCKETLM_RETURN_IF_ERROR(ReadModelFlag("ignore_merges", &spec_.ignore_merges));
+    POCKETLM_RETURN_IF_ERROR(ReadModelFlag("byte_fallback", &spec_.byte_fallback));
+    POCKETLM_RETURN_IF_ERROR(ReadModelFlag("fuse_unk", &spec_.fuse_unk));
     spec_.merges = std::move(document_.merges);
     return OkStatus();
   }
@@ -252,7 +259,10 @@ class SpecReader {
 
   Status ReadUnk() {
     const Json& unk = ModelMember("unk_token");
-    if (!unk.is_string() || unk == "") return OkStatus();
+    if (unk.is_null() || unk == "") return OkStatus();
+    if (!unk.is_string()) {
+      return DataError("tokenizer.json: model: unk_token: expected a string, got " + Shown(unk));
+    }
     spec_.unk_id = IdOf(unk.get<std::string>());
     spec_.unk_in_text = true;
     if (spec_.unk_id >= 0) return OkStatus();

@@ -183,6 +183,35 @@ TEST(TokenizerJson, BadFiles) {
   EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"]["unk_token"] = "<unk>"; }), HasSubstr("<unk>"));
 }
 
+// A member of the wrong type is an error, as in the reference: taken for absent, it would give other ids.
+TEST(TokenizerJson, WrongTypesAreErrors) {
+  for (const char* name : {"ignore_merges", "byte_fallback", "fuse_unk", "unk_token", "type",
+                           "dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
+    for (const Json& wrong : {Json(5), Json::array(), Json::object()}) {
+      EXPECT_THAT(ErrorOf([&](Json* j) { (*j)["model"][name] = wrong; }),
+                  HasSubstr("tokenizer.json: "))
+          << name << " = " << wrong;
+    }
+  }
+  EXPECT_THAT(ErrorOf([](Json* j) { (*j)["model"].erase("merges"); }),
+              HasSubstr("no list of merges"));
+  for (const Json& wrong : {Json(nullptr), Json(5), Json("a b"), Json::object(), Json(true)}) {
+    EXPECT_THAT(ErrorOf([&](Json* j) { (*j)["model"]["merges"] = wrong; }),
+                HasSubstr("no list of merges"))
+        << wrong;
+    EXPECT_THAT(ErrorOf([&](Json* j) { (*j)["added_tokens"] = wrong; }),
+                HasSubstr("added_tokens: expected a list"))
+        << wrong;
+  }
+  for (const char* name : {"lstrip", "rstrip", "single_word", "normalized", "special"}) {
+    for (const Json& wrong : {Json(nullptr), Json(1), Json("true"), Json::object()}) {
+      EXPECT_THAT(ErrorOf([&](Json* j) { (*j)["added_tokens"][0][name] = wrong; }),
+                  HasSubstr(std::string(name) + ": expected true or false"))
+          << wrong;
+    }
+  }
+}
+
 TEST(TokenizerJson, AddedTokenThatTheVocabularyHasElsewhereIsRefused) {
   Json json = QwenLike();
   json["added_tokens"][0]["content"] = "ab";
