@@ -13,6 +13,7 @@ namespace pocketlm::cli {
 namespace {
 
 constexpr double kFloatMax = 1e30;
+constexpr size_t kShownBytes = 200;  // of a wrong value in a message
 
 plm_kv_type KvType(const std::string& name) { return name == "f32" ? PLM_KV_F32 : PLM_KV_F16; }
 
@@ -35,9 +36,12 @@ plm_logit_bias ParseLogitBias(const std::string& text) {
 CLI::Validator WholeNumber() {
   return CLI::Validator(
       [](std::string& text) {
-        const bool good =
-            !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
-        return good ? std::string() : "expected a whole number from 0 on, got \"" + text + "\"";
+        errno = 0;
+        std::strtoull(text.c_str(), nullptr, 10);
+        const bool good = !text.empty() && errno == 0 &&
+                          text.find_first_not_of("0123456789") == std::string::npos;
+        return good ? std::string()
+                    : "expected a whole number of at most 64 bits, got \"" + text + "\"";
       },
       "");
 }
@@ -45,7 +49,7 @@ CLI::Validator WholeNumber() {
 }  // namespace
 
 CLI::Validator NumberIn(double low, double high) {
-  const std::string range = Printf("%g to %g", low, high);
+  const std::string range = Printf("%.15g to %.15g", low, high);
   return CLI::Validator(
       [low, high, range](std::string& text) {
         char* end = nullptr;
@@ -169,7 +173,8 @@ plm_chat_options PromptFlags::Options() {
   }
   if (!template_variables.empty()) {
     if (!nlohmann::json::parse(template_variables, nullptr, false).is_object()) {
-      FailUsage("--template-vars: expected a JSON object, got \"" + template_variables + "\"");
+      FailUsage("--template-vars: expected a JSON object, got \"" +
+                template_variables.substr(0, kShownBytes) + "\"");
     }
     options.extra_json = template_variables.c_str();
   }

@@ -42,9 +42,13 @@ class PerplexityScorer {
     const Tokenizer& tokenizer = session_.model_->tokenizer();
     if (tokenizer.add_bos()) ids_.insert(ids_.begin(), tokenizer.bos_id());
     size_t windows = ids_.size() / window_;
-    if (windows == 0 || window_ < 4) {
+    if (window_ < 4) {
+      return InvalidArgument("perplexity: expected a context of at least 4 tokens, got " +
+                             std::to_string(window_));
+    }
+    if (windows == 0) {
       return InvalidArgument("perplexity: expected a text of at least one window of " +
-                             std::to_string(std::max<size_t>(window_, 4)) + " tokens, got " +
+                             std::to_string(window_) + " tokens, got " +
                              std::to_string(ids_.size()));
     }
     if (max_windows > 0) windows = std::min(windows, max_windows);

@@ -40,6 +40,7 @@ def test_version(run):
     ["run", "x", "-p", "a", "--top-p", "1.5"],
     ["run", "x", "-p", "a", "--repeat-penalty", "0"],
     ["run", "x", "-p", "a", "--seed", "-1"],
+    ["run", "x", "-p", "a", "--seed", "18446744073709551616"],
     ["run", "x", "-p", "a", "-n", "-2"],
     ["run", "x", "-p", "a", "--chunk", "0"],
     ["run", "x", "-p", "a", "--kv-k", "int3"],
@@ -77,6 +78,11 @@ def test_wrong_usage_is_status_2_and_one_line(run, arguments):
     assert done.err.startswith("pocketlm: ")
     assert done.err.count("\n") == 1
     assert done.out == ""
+
+
+def test_messages_show_limits_in_full_and_wrong_values_cut(run):
+    assert "from 0 to 16777216, got" in run("run", "x", "-p", "a", "--ctx", "-1").err
+    assert len(run("run", "x", "-p", "a", "--template-vars", "[" * 50_000).err) < 500
 
 
 def test_unknown_command_is_named(run):
