@@ -21,7 +21,7 @@ DATA_DIR = pathlib.Path(os.environ.get("POCKETLM_DATA") or SOURCE_DIR.parent / "
 DATA_REQUIRED = os.environ.get("POCKETLM_REQUIRE_DATA") == "1"
 
 
-def _missing(what):
+def missing(what):
     if DATA_REQUIRED:
         pytest.fail(f"missing: {what}")
     pytest.skip(f"missing: {what}")
@@ -31,7 +31,7 @@ def data_path(relative):
     """A file or folder of the shared data; skips (or fails) the test without it."""
     path = DATA_DIR / relative
     if not path.exists():
-        _missing(f"shared data {relative}")
+        missing(f"shared data {relative}")
     return path
 
 
@@ -47,7 +47,7 @@ def require_model(name):
     """The GGUF file of a pulled model; skips (or fails) the test without it."""
     path = cache_folder() / f"{name}.gguf"
     if not path.exists():
-        _missing(f"model {name} (pocketlm pull {name})")
+        missing(f"model {name} (pocketlm pull {name})")
     return path
 
 
@@ -58,7 +58,7 @@ def sha256(data):
 @pytest.fixture(scope="session")
 def program():
     if not BIN.exists():
-        _missing(f"program {BIN} (make build)")
+        missing(f"program {BIN} (make build)")
     return str(BIN)
 
 

@@ -1,6 +1,8 @@
 """The command line itself: help, version, exit statuses, one-line errors, model lookup."""
 
 import json
+import pathlib
+import shutil
 
 import pytest
 
@@ -150,6 +152,12 @@ def test_fs_d1_non_ascii_paths_reach_the_library(run, tmp_path):
     done = run("inspect", folder / "broken.gguf")
     assert done.returncode == 1
     assert "Modèle_試験_Ключ" in done.err
+
+    goldens = pathlib.Path(__file__).resolve().parents[1] / "goldens"
+    shutil.copy(goldens / "tiny_qwen3" / "model.gguf", folder / "модель 模型.gguf")
+    done = run("run", folder / "модель 模型.gguf", "--raw", "-p", "a b", "-n", "2", "--json")
+    assert done.returncode == 0, done.err
+    assert json.loads(done.out)["tokens_out"] == 2
 
 
 def test_unreadable_prompt_file(run, tmp_path):
