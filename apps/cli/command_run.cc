@@ -93,9 +93,10 @@ bool SetPrompt(RunFlags& flags, const plm::Model& model, plm::Session& session,
   const uint32_t reserve = Reserve(flags, session.context_length());
   const bool raw = flags.raw || !model.has_chat_template();
   if (raw) {
-    if (!flags.prompt.system.empty() || !flags.prompt.tools_file.empty()) {
+    if (flags.prompt.NeedsTemplate()) {
       Fail("run: " + flags.model +
-           ": expected a chat template for --system or --tools, got none; leave them out");
+           ": expected a chat template for --system, --tools or --template-vars, got none; leave "
+           "them out");
     }
     if (!flags.raw) {
       PrintNote("run: " + flags.model +
@@ -159,8 +160,10 @@ plm::Generation Answer(RunFlags& flags, plm::Session& session) {
 }
 
 int Run(RunFlags& flags) {
-  if (flags.raw && (!flags.prompt.system.empty() || !flags.prompt.tools_file.empty())) {
-    FailUsage("run: --raw: expected no --system and no --tools with it, since it uses no template");
+  if (flags.raw && flags.prompt.NeedsTemplate()) {
+    FailUsage(
+        "run: --raw: expected no --system, --tools or --template-vars with it, since it uses no "
+        "template");
   }
   flags.generation.Options();  // usage errors before the model is loaded
   flags.prompt.Options();

@@ -60,6 +60,11 @@ struct PromptFlags {
   // Throws CliError.
   plm_chat_options Options();
 
+  // Whether one is given that only a chat template can use.
+  bool NeedsTemplate() const {
+    return !system.empty() || !tools_file.empty() || !template_variables.empty();
+  }
+
  private:
   std::string tools_json_;
 };

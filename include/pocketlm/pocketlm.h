@@ -86,7 +86,10 @@ typedef struct plm_encode_options {
 PLM_API plm_encode_options plm_encode_options_default(void);
 
 /* Writes up to `capacity` ids and the whole number of ids to *count: call with capacity 0 to size a buffer.
- * Any bytes are accepted. ids may be null if capacity is 0. */
+ * Any bytes are accepted and come back from plm_tokenizer_decode (NFC of the text where the tokenizer
+ * normalizes), but for bytes that the vocabulary has no token for, which vanish as in Hugging Face's
+ * `tokenizers` (SmolLM2 lacks 21, such as 04 and FF). Added tokens that are not special ("<think>" of
+ * Qwen3) match in any text. ids may be null if capacity is 0. */
 PLM_API plm_status plm_tokenizer_encode(const plm_tokenizer* tokenizer, const char* text,
                                         size_t text_bytes, const plm_encode_options* options,
                                         int32_t* ids, size_t capacity, size_t* count);

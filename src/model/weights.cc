@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/log.h"
+
 namespace pocketlm {
 namespace {
 
@@ -151,6 +153,14 @@ Result<ModelWeights> CollectWeights(const ModelConfig& config, const TensorLooku
   weights.layers.reserve(config.num_hidden_layers);
   for (size_t i = 0; i < config.num_hidden_layers; ++i) {
     POCKETLM_RETURN_IF_ERROR(collector.Layer(i, &weights.layers.emplace_back()));
+  }
+  const std::string next = std::to_string(config.num_hidden_layers);
+  POCKETLM_ASSIGN_OR_RETURN(const bool has_more,
+                            collector.Exists("layers." + next + ".input_layernorm.weight",
+                                             "blk." + next + ".attn_norm.weight"));
+  if (has_more) {
+    Log(LogLevel::kWarning, "load: the file holds more layers than the " + next +
+                                " that its configuration declares; the rest is not used");
   }
   return weights;
 }

@@ -51,6 +51,7 @@ def test_version(run):
     ["run", "x", "-p", "a", "--logit-bias", "1=nan"],
     ["run", "x", "-p", "a", "--template-vars", "[1]"],
     ["run", "x", "-p", "a", "--raw", "--system", "s"],
+    ["run", "x", "-p", "a", "--raw", "--template-vars", "{}"],
     ["run", "x", "-p", "a", "--unknown"],
     ["run", "x", "y", "-p", "a"],
     ["chat"],
