@@ -129,10 +129,11 @@ PLM_API bool plm_model_has_chat_template(const plm_model* model);
  * has_chat_template. */
 PLM_API plm_status plm_model_describe(const plm_model* model, char** json);
 
+typedef struct plm_session_options plm_session_options;
+
 /* JSON of a model file or folder without loading it for work: architecture, parameters, tensors
  * [{name, type, shape, bytes}], metadata, memory_plan {weights_bytes, kv_bytes, arena_bytes, total_bytes}
  * (for session options as given; null for the defaults). */
-typedef struct plm_session_options plm_session_options;
 PLM_API plm_status plm_inspect(const char* path, const plm_session_options* options, char** json);
 
 /* ---- Session ------------------------------------------------------------------------------------ */

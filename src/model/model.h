@@ -24,6 +24,7 @@ class Model {
   static Result<std::shared_ptr<Model>> Load(const std::string& path, int num_threads);
 
   const ModelConfig& config() const { return source_.config; }
+  // The files behind the model. Its tokenizer member is empty: tokenizer() took it over.
   const ModelSource& source() const { return source_; }
   const ModelWeights& weights() const { return weights_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }

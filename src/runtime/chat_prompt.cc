@@ -69,13 +69,33 @@ class Truncator {
     return true;
   }
 
+  // Drops as few of the oldest turns as make the prompt fit; a turn begins with a user's message. If no turn can
+  // stay whole, the last message is left, which need not fit.
   bool DropOldTurns() {
-    ordered_json& messages = input_.messages;
-    const size_t first = !messages.empty() && messages[0]["role"] == "system" ? 1 : 0;
-    while (messages.size() > first + 1) {
-      messages.erase(messages.begin() + static_cast<ptrdiff_t>(first));
-      if (Fits()) return true;
+    const ordered_json all = input_.messages;
+    const size_t first = !all.empty() && all[0]["role"] == "system" ? 1 : 0;
+    std::vector<size_t> starts;  // where what is kept may begin
+    for (size_t i = first + 1; i < all.size(); ++i) {
+      if (all[i]["role"] == "user" || i + 1 == all.size()) starts.push_back(i);
     }
+    const auto keep_from = [&](size_t start) {
+      input_.messages = ordered_json::array();
+      for (size_t i = 0; i < first; ++i) input_.messages.push_back(all[i]);
+      for (size_t i = start; i < all.size(); ++i) input_.messages.push_back(all[i]);
+      return Fits();
+    };
+    // Fewer messages have fewer tokens: bisection, since a long conversation has thousands of turns.
+    size_t low = 0, high = starts.size();
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      if (keep_from(starts[middle])) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    if (high < starts.size()) return keep_from(starts[high]);
+    if (!starts.empty()) keep_from(starts.back());
     return false;
   }
 

@@ -1,7 +1,6 @@
 // Session::Perplexity.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <utility>
 

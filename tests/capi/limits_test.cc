@@ -29,6 +29,14 @@ ScriptedModel EndlessModel() {
   return scripted;
 }
 
+// Options that ask for truncation and leave `reserve_tokens` for the answer.
+plm_chat_options Truncating(uint32_t reserve_tokens) {
+  plm_chat_options chat = plm_chat_options_default();
+  chat.truncate = true;
+  chat.reserve_tokens = reserve_tokens;
+  return chat;
+}
+
 std::vector<int32_t> PromptOf(size_t tokens) { return std::vector<int32_t>(tokens, 'x'); }
 
 TEST(ContextTest, CtxD1OverlongChatIsAnErrorThatNamesBothNumbers) {
@@ -53,9 +61,7 @@ TEST(ContextTest, CtxD1TruncationKeepsTheSystemMessageAndSaysSo) {
   plm::Model model = EndlessModel().Load();
   const plm_session_options options = ContextOf(256);
   plm::Session session(model, &options);
-  plm_chat_options chat = plm_chat_options_default();
-  chat.truncate = true;
-  chat.reserve_tokens = 32;
+  const plm_chat_options chat = Truncating(32);
   const std::string user = std::string(400, 'q') + " the end";
   EXPECT_TRUE(
       session.SetChat(Messages({{"system", "Answer only in Latin."}, {"user", user}}), &chat));
@@ -72,9 +78,7 @@ TEST(ContextTest, CtxD1TruncationDropsTheOldestTurnsFirst) {
   plm::Model model = EndlessModel().Load();
   const plm_session_options options = ContextOf(256);
   plm::Session session(model, &options);
-  plm_chat_options chat = plm_chat_options_default();
-  chat.truncate = true;
-  chat.reserve_tokens = 16;
+  const plm_chat_options chat = Truncating(16);
   EXPECT_TRUE(session.SetChat(Messages({{"system", "S-message"},
                                         {"user", "first" + std::string(100, 'a')},
                                         {"assistant", "second" + std::string(60, 'b')},
@@ -87,15 +91,40 @@ TEST(ContextTest, CtxD1TruncationDropsTheOldestTurnsFirst) {
   EXPECT_THAT(prompt, HasSubstr("fifth"));
   EXPECT_THAT(prompt, HasSubstr("third"));
   EXPECT_THAT(prompt, Not(HasSubstr("first")));
+  EXPECT_THAT(prompt, Not(HasSubstr("second"))) << "an answer goes with its question";
+}
+
+// As many turns stay as fit, and finding them does not render the conversation once for every turn.
+TEST(ContextTest, CtxD1TruncationOfALongConversationKeepsWhatFits) {
+  plm::Model model = EndlessModel().Load();
+  const plm_session_options options = ContextOf(256);
+  plm::Session session(model, &options);
+  const plm_chat_options chat = Truncating(16);
+  constexpr int kTurns = 3000;
+  json messages = json::array();
+  for (int i = 0; i < kTurns; ++i) {
+    messages.push_back({{"role", "user"}, {"content", "q" + std::to_string(i)}});
+    messages.push_back({{"role", "assistant"}, {"content", "a" + std::to_string(i)}});
+  }
+  messages.push_back({{"role", "user"}, {"content", "last"}});
+  EXPECT_TRUE(session.SetChat(messages.dump(), &chat));
+  const size_t kept_tokens = session.Tokens().size();
+  EXPECT_LE(kept_tokens, 240u);
+  const std::string prompt = model.tokenizer().Decode(session.Tokens());
+  EXPECT_THAT(prompt, HasSubstr("last"));
+  EXPECT_EQ(prompt.rfind("<|im_start|>userq", 0), 0u) << prompt;
+  plm_encode_options special = plm_encode_options_default();
+  special.parse_special = true;
+  const std::string turn =
+      "<|im_start|>userq2992<|im_end|>\n<|im_start|>assistanta2992<|im_end|>\n";
+  EXPECT_GT(kept_tokens + model.tokenizer().Encode(turn, &special).size(), 240u);
 }
 
 TEST(ContextTest, CtxD1SystemMessageThatAloneDoesNotFitIsAnError) {
   plm::Model model = EndlessModel().Load();
   const plm_session_options options = ContextOf(64);
   plm::Session session(model, &options);
-  plm_chat_options chat = plm_chat_options_default();
-  chat.truncate = true;
-  chat.reserve_tokens = 8;
+  const plm_chat_options chat = Truncating(8);
   const Outcome outcome = Try([&] {
     session.SetChat(Messages({{"system", std::string(100, 's')}, {"user", "u"}}), &chat);
   });

@@ -95,12 +95,46 @@ inline void MultiplyAdd(__m256 d, __m256 m, __m256 w[4]) {
   for (int i = 0; i < 4; ++i) w[i] = _mm256_fmadd_ps(w[i], d, m);
 }
 
-struct F32Decoder {
-  static constexpr size_t kValues = 32, kBytes = 128, kValueBytes = 4;
+// What decoders of one kind of block share: sizes, and what is read once for each block.
+
+// Values as they are, `value_bytes` each.
+template <size_t value_bytes>
+struct PlainBlock {
+  static constexpr size_t kValues = 32, kBytes = 32 * value_bytes, kValueBytes = value_bytes;
   struct State {
     const uint8_t* block;
   };
   static State Begin(const uint8_t* block) { return {block}; }
+};
+
+// w = d * code, d first in the block.
+template <size_t bytes>
+struct ScaledBlock {
+  static constexpr size_t kValues = 32, kBytes = bytes, kValueBytes = 0;
+  struct State {
+    const uint8_t* block;
+    __m256 d;
+  };
+  static State Begin(const uint8_t* block) { return {block, BroadcastHalf(block)}; }
+};
+
+// w = d * code + m, d and m first in the block.
+template <size_t bytes>
+struct ScaledOffsetBlock {
+  static constexpr size_t kValues = 32, kBytes = bytes, kValueBytes = 0;
+  struct State {
+    const uint8_t* block;
+    __m256 d, m;
+  };
+  static State Begin(const uint8_t* block) {
+    State state;
+    state.block = block;
+    BroadcastHalves(block, &state.d, &state.m);
+    return state;
+  }
+};
+
+struct F32Decoder : PlainBlock<4> {
   static void Decode(const State& state, int, __m256 w[4]) {
     for (int i = 0; i < 4; ++i) w[i] = _mm256_castsi256_ps(Load32Bytes(state.block + 32 * i));
   }
@@ -111,24 +145,14 @@ struct F32Decoder {
   }
 };
 
-struct F16Decoder {
-  static constexpr size_t kValues = 32, kBytes = 64, kValueBytes = 2;
-  struct State {
-    const uint8_t* block;
-  };
-  static State Begin(const uint8_t* block) { return {block}; }
+struct F16Decoder : PlainBlock<2> {
   static void Decode(const State& state, int, __m256 w[4]) {
     for (int i = 0; i < 4; ++i) w[i] = _mm256_cvtph_ps(Load16Bytes(state.block + 16 * i));
   }
   static float DecodeOne(const uint8_t* p) { return _cvtsh_ss(LoadU16(p)); }
 };
 
-struct BF16Decoder {
-  static constexpr size_t kValues = 32, kBytes = 64, kValueBytes = 2;
-  struct State {
-    const uint8_t* block;
-  };
-  static State Begin(const uint8_t* block) { return {block}; }
+struct BF16Decoder : PlainBlock<2> {
   static void Decode(const State& state, int, __m256 w[4]) {
     for (int i = 0; i < 4; ++i) {
       const __m256i wide = _mm256_cvtepu16_epi32(Load16Bytes(state.block + 16 * i));
@@ -141,13 +165,7 @@ struct BF16Decoder {
   }
 };
 
-struct Q8_0Decoder {
-  static constexpr size_t kValues = 32, kBytes = 34, kValueBytes = 0;
-  struct State {
-    const uint8_t* block;
-    __m256 d;
-  };
-  static State Begin(const uint8_t* block) { return {block, BroadcastHalf(block)}; }
+struct Q8_0Decoder : ScaledBlock<34> {
   static void Decode(const State& state, int, __m256 w[4]) {
     for (int i = 0; i < 4; ++i) {
       w[i] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(Load8Bytes(state.block + 2 + 8 * i)));
@@ -156,13 +174,7 @@ struct Q8_0Decoder {
   }
 };
 
-struct Q4_0Decoder {
-  static constexpr size_t kValues = 32, kBytes = 18, kValueBytes = 0;
-  struct State {
-    const uint8_t* block;
-    __m256 d;
-  };
-  static State Begin(const uint8_t* block) { return {block, BroadcastHalf(block)}; }
+struct Q4_0Decoder : ScaledBlock<18> {
   static void Decode(const State& state, int, __m256 w[4]) {
     __m256i q[4];
     NibblesToInts(state.block + 2, q);
@@ -172,18 +184,7 @@ struct Q4_0Decoder {
   }
 };
 
-struct Q4_1Decoder {
-  static constexpr size_t kValues = 32, kBytes = 20, kValueBytes = 0;
-  struct State {
-    const uint8_t* block;
-    __m256 d, m;
-  };
-  static State Begin(const uint8_t* block) {
-    State state;
-    state.block = block;
-    BroadcastHalves(block, &state.d, &state.m);
-    return state;
-  }
+struct Q4_1Decoder : ScaledOffsetBlock<20> {
   static void Decode(const State& state, int, __m256 w[4]) {
     __m256i q[4];
     NibblesToInts(state.block + 4, q);
@@ -192,13 +193,7 @@ struct Q4_1Decoder {
   }
 };
 
-struct Q5_0Decoder {
-  static constexpr size_t kValues = 32, kBytes = 22, kValueBytes = 0;
-  struct State {
-    const uint8_t* block;
-    __m256 d;
-  };
-  static State Begin(const uint8_t* block) { return {block, BroadcastHalf(block)}; }
+struct Q5_0Decoder : ScaledBlock<22> {
   static void Decode(const State& state, int, __m256 w[4]) {
     const __m256i code =
         _mm256_or_si256(NibblesToBytes(state.block + 6), FifthBits(LoadU32(state.block + 2)));
@@ -207,18 +202,7 @@ struct Q5_0Decoder {
   }
 };
 
-struct Q5_1Decoder {
-  static constexpr size_t kValues = 32, kBytes = 24, kValueBytes = 0;
-  struct State {
-    const uint8_t* block;
-    __m256 d, m;
-  };
-  static State Begin(const uint8_t* block) {
-    State state;
-    state.block = block;
-    BroadcastHalves(block, &state.d, &state.m);
-    return state;
-  }
+struct Q5_1Decoder : ScaledOffsetBlock<24> {
   static void Decode(const State& state, int, __m256 w[4]) {
     SignedBytesToFloats(
         _mm256_or_si256(NibblesToBytes(state.block + 8), FifthBits(LoadU32(state.block + 4))), w);
