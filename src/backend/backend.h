@@ -14,21 +14,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "base/dtype.h"
+#include "base/packed_layout.h"
 #include "base/status.h"
 
 namespace pocketlm {
 
-// A weight matrix in a mapped file: `rows` outputs × `cols` inputs, rows stored one after the other.
+// A weight matrix in a mapped file: `rows` outputs × `cols` inputs, packed or in rows one after the other.
 struct WeightMatrix {
-  DType type = DType::kF32;
+  DType type = DType::kF32;  // of plain rows
   size_t rows = 0;
   size_t cols = 0;
-  // rows × RowBytes(type, cols) bytes; not owned; aligned to 2 at least
+  // rows × RowBytes(type, cols) bytes; not owned; aligned to 2 at least; null if packed
   const std::byte* data = nullptr;
+  std::optional<PackedMatrix> packed;
 
   size_t row_bytes() const { return static_cast<size_t>(*RowBytes(type, cols)); }
 };

@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/packed_layout.h"
 
 namespace pocketlm {
 
 struct TensorView {
   std::string name;
-  DType type = DType::kF32;
+  DType type = DType::kF32;         // means nothing if `packed` is set
   std::vector<uint64_t> shape;      // row-major, last dimension contiguous (GGUF's order reversed)
   std::span<const std::byte> data;  // the tensor's bytes; owned by the file that handed it out
+  std::optional<PackedMatrix> packed;  // the planes within `data`, for a matrix of a .plm file
 };
 
 // "[1024, 896]", for messages.

@@ -17,7 +17,7 @@ class WeightCollector {
                 uint64_t cols, WeightMatrix* out) {
     POCKETLM_ASSIGN_OR_RETURN(const TensorView* tensor, Require(hf_name, gguf_name, {rows, cols}));
     *out = {tensor->type, static_cast<size_t>(rows), static_cast<size_t>(cols),
-            tensor->data.data()};
+            tensor->packed ? nullptr : tensor->data.data(), tensor->packed};
     return OkStatus();
   }
 
