@@ -8,8 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly stage="${1:-build}"
 packages=(
-  ca-certificates cmake g++ libcli11-dev libcurl4-openssl-dev libedit-dev libssl-dev libzip-dev
-  ninja-build nlohmann-json3-dev pkgconf python3 python3-pip
+  ca-certificates cmake g++ libcli11-dev libcurl4-openssl-dev libedit-dev libssl-dev libxxhash-dev
+  libzip-dev ninja-build nlohmann-json3-dev pkgconf python3 python3-pip
 )
 case "${stage}" in
   build) ;;

@@ -27,6 +27,10 @@ class MappedFile {
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
+  // Asks the system to read [offset, offset + size), within the file, ahead of its use. Returns at once; a
+  // system that cannot do it reads at the first touch.
+  void Prefetch(uint64_t offset, uint64_t size) const;
+
  private:
   MappedFile() = default;
   const std::byte* data_ = nullptr;

@@ -15,14 +15,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "base/checksum.h"
 #include "base/dtype.h"
 #include "base/file_writer.h"
 #include "base/packed_layout.h"
@@ -44,7 +47,7 @@ class PlmWriter {
 
   PlmWriter(PlmWriter&&) = default;
   PlmWriter& operator=(PlmWriter&&) = default;
-  ~PlmWriter();  // without a successful Finish the temporary file is removed
+  // Destruction without a successful Finish removes the temporary file.
 
   // Adds a tensor as it is: F32, F16 or BF16, 1 to 4 dimensions ≥ 1, row-major. `data` is needed during the
   // call only. Names are Hugging Face's without "model.": "layers.0.self_attn.q_proj.weight".
@@ -58,7 +61,7 @@ class PlmWriter {
                    const PackedPlaneBytes& planes);
 
   // Adds a section of bytes, written by Finish. kInvalidArgument: a name of more than 16 bytes, taken, or one of
-  // "metadata", "tensors", "payload"; more than 13 sections.
+  // "metadata", "tensors", "payload"; more than 61 sections.
   Status AddSection(std::string_view name, std::string bytes);
 
   // Writes the rest and gives the file its name. `metadata` is an object of valid UTF-8. The writer is done then.
@@ -68,26 +71,36 @@ class PlmWriter {
   uint64_t payload_bytes() const { return payload_bytes_; }
 
  private:
-  struct Hash;
+  // A row of the header's table.
   struct Section {
     std::string name;
     uint64_t offset = 0;
     uint64_t size = 0;
     uint64_t checksum = 0;
   };
-  struct Entry;
+  // A row of the tensors section, but for what writing the bytes gives.
+  struct Entry {
+    std::string_view name;
+    uint32_t type = 0;
+    uint32_t offset_type = 0;
+    uint32_t group_size = 0;
+    std::vector<uint64_t> shape;
+  };
 
-  explicit PlmWriter(FileWriter file);
+  explicit PlmWriter(FileWriter file) : file_(std::move(file)) {}
   Status CheckName(std::string_view name) const;
-  Status AddEntry(std::string_view name, uint32_t type, const PackedLayout* layout,
-                  const std::vector<uint64_t>& shape,
-                  std::span<const std::span<const std::byte>> planes);
+  Status WritePayload(std::span<const std::byte> bytes);
+  Status PadPayload();
+  // Writes the planes of one tensor, each at a multiple of 64 bytes, and its row of the index.
+  Status AddTensor(const Entry& entry, std::span<const std::span<const std::byte>> planes);
+  Status WriteSection(std::string_view name, std::string_view bytes, std::vector<Section>* table);
+  Status WriteHeader(const std::vector<Section>& table);
 
   FileWriter file_;
-  std::unique_ptr<Hash> payload_hash_;
+  Xxh3Stream payload_hash_;
   uint64_t payload_bytes_ = 0;
-  uint32_t num_tensors_ = 0;
-  std::string index_;  // entries of the tensors section
+  uint64_t num_tensors_ = 0;
+  std::string index_;  // the tensors section, without the count at its start
   std::set<std::string, std::less<>> names_;
   std::vector<std::pair<std::string, std::string>> extra_sections_;
 };
