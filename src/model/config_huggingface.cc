@@ -5,79 +5,16 @@
 
 #include "base/quote.h"
 #include "model/config.h"
+#include "model/json_fields.h"
 
 namespace pocketlm {
 namespace {
 
 using nlohmann::json;
 
-// Typed access to one JSON object of a config; a null value counts as absent, as in Transformers.
-class Fields {
- public:
-  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  const json* Find(const char* key) const {
-    if (!object_.is_object()) return nullptr;
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-
-  // Present, even as null.
-  bool Has(const char* key) const { return object_.is_object() && object_.contains(key); }
-
-  Status U32(const char* key, uint32_t* out) const {
-    if (Find(key) == nullptr) return DataError(where_ + ": " + key + " is missing");
-    return U32Or(key, 0, out);
-  }
-
-  Status U32Or(const char* key, uint32_t absent, uint32_t* out) const {
-    *out = absent;
-    const json* value = Find(key);
-    if (value == nullptr) return OkStatus();
-    if (!value->is_number_integer() || *value < 0 || *value > UINT32_MAX)
-      return Wrong(key, "a whole number of 32 bits", *value);
-    *out = value->get<uint32_t>();
-    return OkStatus();
-  }
-
-  Status FloatOr(const char* key, float absent, float* out) const {
-    *out = absent;
-    const json* value = Find(key);
-    if (value == nullptr) return OkStatus();
-    if (!value->is_number()) return Wrong(key, "a number", *value);
-    *out = value->get<float>();
-    return OkStatus();
-  }
-
-  Status BoolOr(const char* key, bool absent, bool* out) const {
-    *out = absent;
-    const json* value = Find(key);
-    if (value == nullptr) return OkStatus();
-    if (!value->is_boolean()) return Wrong(key, "true or false", *value);
-    *out = value->get<bool>();
-    return OkStatus();
-  }
-
-  Result<std::string> StringOr(const char* key, const char* absent) const {
-    const json* value = Find(key);
-    if (value == nullptr) return std::string(absent);
-    if (!value->is_string()) return Wrong(key, "a string", *value);
-    return value->get<std::string>();
-  }
-
-  Status Wrong(const char* key, const char* expected, const json& got) const {
-    return DataError(where_ + ": " + key + ": expected " + expected + ", got " +
-                     Shorten(got.dump(-1, ' ', false, json::error_handler_t::replace)));
-  }
-
- private:
-  const json& object_;
-  std::string where_;
-};
-
 // The rotary settings of one kind of layer, in either generation of the format: rope_theta beside
 // rope_scaling, or one object that holds both (rope_parameters, Transformers 5).
-Status ReadRopeObject(const Fields& rope, float* theta, RopeScaling* scaling) {
+Status ReadRopeObject(const JsonFields& rope, float* theta, RopeScaling* scaling) {
   POCKETLM_RETURN_IF_ERROR(rope.FloatOr("rope_theta", *theta, theta));
   POCKETLM_ASSIGN_OR_RETURN(std::string type, rope.StringOr("rope_type", ""));
   if (type.empty()) {
@@ -95,7 +32,7 @@ Status ReadRopeObject(const Fields& rope, float* theta, RopeScaling* scaling) {
                     &scaling->original_max_position_embeddings);
 }
 
-Status ReadRope(const Fields& fields, ModelConfig* c) {
+Status ReadRope(const JsonFields& fields, ModelConfig* c) {
   const bool gemma = c->architecture == Architecture::kGemma3;
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rope_theta", gemma ? 1e6f : 1e4f, &c->rope_theta));
   POCKETLM_RETURN_IF_ERROR(fields.FloatOr("rope_local_base_freq", 1e4f, &c->rope_local_base_freq));
@@ -104,20 +41,20 @@ Status ReadRope(const Fields& fields, ModelConfig* c) {
     if (value != nullptr && !value->is_object()) return fields.Wrong(key, "an object", *value);
   }
   if (const json* scaling = fields.Find("rope_scaling")) {
-    POCKETLM_RETURN_IF_ERROR(ReadRopeObject(Fields(*scaling, "config.json: rope_scaling"),
+    POCKETLM_RETURN_IF_ERROR(ReadRopeObject(JsonFields(*scaling, "config.json: rope_scaling"),
                                             &c->rope_theta, &c->rope_scaling));
   }
   const json* parameters = fields.Find("rope_parameters");
   if (parameters == nullptr) return OkStatus();
-  const Fields by_kind(*parameters, "config.json: rope_parameters");
+  const JsonFields by_kind(*parameters, "config.json: rope_parameters");
   if (const json* full = by_kind.Find("full_attention")) {
     POCKETLM_RETURN_IF_ERROR(
-        ReadRopeObject(Fields(*full, "config.json: rope_parameters.full_attention"), &c->rope_theta,
-                       &c->rope_scaling));
+        ReadRopeObject(JsonFields(*full, "config.json: rope_parameters.full_attention"),
+                       &c->rope_theta, &c->rope_scaling));
     if (const json* sliding = by_kind.Find("sliding_attention")) {
       RopeScaling local;
       POCKETLM_RETURN_IF_ERROR(
-          ReadRopeObject(Fields(*sliding, "config.json: rope_parameters.sliding_attention"),
+          ReadRopeObject(JsonFields(*sliding, "config.json: rope_parameters.sliding_attention"),
                          &c->rope_local_base_freq, &local));
       if (local.type != RopeScaling::Type::kNone) {
         return Unsupported(
@@ -129,7 +66,7 @@ Status ReadRope(const Fields& fields, ModelConfig* c) {
   return ReadRopeObject(by_kind, &c->rope_theta, &c->rope_scaling);
 }
 
-Status ReadSlidingLayers(const Fields& fields, ModelConfig* c) {
+Status ReadSlidingLayers(const JsonFields& fields, ModelConfig* c) {
   // An explicit null switches it off; leaving it out does not.
   const bool by_default = c->architecture == Architecture::kGemma3 && !fields.Has("sliding_window");
   POCKETLM_RETURN_IF_ERROR(
@@ -163,7 +100,7 @@ Status ReadSlidingLayers(const Fields& fields, ModelConfig* c) {
   return OkStatus();
 }
 
-Status ReadActivation(const Fields& fields, ModelConfig* c) {
+Status ReadActivation(const JsonFields& fields, ModelConfig* c) {
   const bool gemma = c->architecture == Architecture::kGemma3;
   const char* key =
       gemma && fields.Find("hidden_activation") != nullptr ? "hidden_activation" : "hidden_act";
@@ -180,7 +117,7 @@ Status ReadActivation(const Fields& fields, ModelConfig* c) {
   return OkStatus();
 }
 
-Status ReadGemma3(const Fields& fields, ModelConfig* c) {
+Status ReadGemma3(const JsonFields& fields, ModelConfig* c) {
   c->has_qk_norm = true;
   c->has_post_norms = true;
   c->norm_weights_minus_one = true;
@@ -197,7 +134,7 @@ Status ReadGemma3(const Fields& fields, ModelConfig* c) {
   return OkStatus();
 }
 
-Status ReadShape(const Fields& fields, ModelConfig* c) {
+Status ReadShape(const JsonFields& fields, ModelConfig* c) {
   // Defaults are those of the Transformers classes where a config may leave them out.
   const bool gemma = c->architecture == Architecture::kGemma3;
   // Published Gemma 3 configs leave out the sizes in which they equal those.
@@ -244,12 +181,12 @@ Result<Architecture> ArchitectureFromModelType(const std::string& type) {
 
 Result<ModelConfig> ConfigFromHuggingFace(const json& config) {
   if (!config.is_object()) return DataError("config.json: expected an object");
-  const Fields outer(config, "config.json");
+  const JsonFields outer(config, "config.json");
   const json* nested = outer.Find("text_config");
   if (nested != nullptr && !nested->is_object())
     return outer.Wrong("text_config", "an object", *nested);
-  const Fields fields(nested != nullptr ? *nested : config,
-                      nested != nullptr ? "config.json: text_config" : "config.json");
+  const JsonFields fields(nested != nullptr ? *nested : config,
+                          nested != nullptr ? "config.json: text_config" : "config.json");
   POCKETLM_ASSIGN_OR_RETURN(const std::string outer_type, outer.StringOr("model_type", ""));
   POCKETLM_ASSIGN_OR_RETURN(const std::string type,
                             fields.StringOr("model_type", outer_type.c_str()));

@@ -21,6 +21,15 @@ MergeTable::MergeTable(size_t count) {
   entries_.resize(slots);
 }
 
+std::vector<MergeTable::Entry> MergeTable::ByRank() const {
+  std::vector<Entry> out;
+  for (const Entry& entry : entries_) {
+    if (entry.left != UINT32_MAX) out.push_back(entry);
+  }
+  std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) { return a.rank < b.rank; });
+  return out;
+}
+
 size_t MergeTable::Slot(uint32_t left, uint32_t right) const {
   return MixHash(MixHash(left) + right) & (entries_.size() - 1);
 }

@@ -34,6 +34,9 @@ class MergeTable {
     return nullptr;
   }
 
+  // All merges in order of rank.
+  std::vector<Entry> ByRank() const;
+
  private:
   static constexpr size_t kMaxProbes = 4096;
   size_t Slot(uint32_t left, uint32_t right) const;

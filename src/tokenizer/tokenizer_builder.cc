@@ -86,7 +86,11 @@ Status TokenizerBuilder::CheckSizes() const {
     return DataError("tokenizer: expected " + std::to_string(n) + " token types, got " +
                      std::to_string(spec_.types.size()));
   }
-  const bool scored = !byte_level() && spec_.merges.empty();
+  if (!spec_.reachable.empty() && spec_.reachable.size() != n) {
+    return DataError("tokenizer: expected " + std::to_string(n) +
+                     " marks of reachable tokens, got " + std::to_string(spec_.reachable.size()));
+  }
+  const bool scored = !byte_level() && spec_.merges.empty() && spec_.merge_ids.empty();
   if (scored && spec_.scores.size() != n) {
     return DataError("tokenizer: expected " + std::to_string(n) + " token scores, got " +
                      std::to_string(spec_.scores.size()));
@@ -184,12 +188,39 @@ Status TokenizerBuilder::FindByteTokens() {
 }
 
 Status TokenizerBuilder::AddMerges() {
+  if (!spec_.merge_ids.empty()) return AddMergesByIds();
   if (!byte_level() && spec_.merges.empty()) return AddMergesFromScores();
   t_->merges_ = MergeTable(spec_.merges.size());
   for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {
     POCKETLM_RETURN_IF_ERROR(AddMerge(rank, spec_.merges[rank]));
   }
   spec_.merges = {};
+  return OkStatus();
+}
+
+Status TokenizerBuilder::AddMergesByIds() {
+  const size_t n = spec_.tokens.size();
+  t_->merges_ = MergeTable(spec_.merge_ids.size());
+  for (size_t rank = 0; rank < spec_.merge_ids.size(); ++rank) {
+    const auto [left, right, result] = spec_.merge_ids[rank];
+    bool fits = left < n && right < n && result < n;
+    if (fits) {
+      const std::string_view first = t_->pieces_[left], second = t_->pieces_[right];
+      const std::string_view whole = t_->pieces_[result];
+      fits = !first.empty() && !second.empty() && whole.size() == first.size() + second.size() &&
+             whole.substr(0, first.size()) == first && whole.substr(first.size()) == second;
+    }
+    if (!fits) {
+      return DataError("tokenizer: merge " + std::to_string(rank) + ": tokens " +
+                       std::to_string(left) + " and " + std::to_string(right) +
+                       " do not make token " + std::to_string(result));
+    }
+    if (IsSpecial(spec_.types[result])) continue;
+    if (!t_->merges_.Insert(left, right, static_cast<uint32_t>(rank), result)) {
+      return CollisionError();
+    }
+  }
+  spec_.merge_ids = {};
   return OkStatus();
 }
 
@@ -268,21 +299,27 @@ Status TokenizerBuilder::AddMergesFromScores() {
   return OkStatus();
 }
 
+bool TokenizerBuilder::IsReachable(uint32_t id, std::string_view bytes, BpeMerger* merger,
+                                   std::vector<uint32_t>* symbols) const {
+  if (spec_.ignore_merges) return true;
+  if (!spec_.reachable.empty()) return spec_.reachable[id];
+  symbols->clear();
+  t_->AppendByteSymbols(bytes, symbols);
+  merger->Merge(t_->merges_, symbols);
+  return symbols->size() == 1 && symbols->front() == id;
+}
+
 Status TokenizerBuilder::IndexWords() {
   if (!byte_level()) return OkStatus();
   t_->words_ = StringIndex(spec_.tokens.size());
   BpeMerger merger;
   std::vector<uint32_t> symbols;
+  std::string bytes;
   for (uint32_t id = 0; id < spec_.tokens.size(); ++id) {
     if (spec_.types[id] != TokenType::kNormal || !t_->mergeable_[id]) continue;
-    std::string bytes;
+    bytes.clear();
     if (!DecodeByteAlphabet(spec_.tokens[id], &bytes)) continue;
-    if (!spec_.ignore_merges) {
-      symbols.clear();
-      t_->AppendByteSymbols(bytes, &symbols);
-      merger.Merge(t_->merges_, &symbols);
-      if (symbols.size() != 1 || symbols[0] != id) continue;
-    }
+    if (!IsReachable(id, bytes, &merger, &symbols)) continue;
     if (t_->words_.Insert(t_->bytes_, id) == StringIndex::kNone) {
       return CollisionError();
     }

@@ -31,9 +31,12 @@ class TokenizerBuilder {
   Status FindByteTokens();
   Status AddMerges();
   Status AddMerge(size_t rank, std::string_view text);
+  Status AddMergesByIds();
   Status AddMergesFromScores();
   void CollectSplits(uint32_t id, std::vector<ScoredMerge>* group) const;
   Result<uint32_t> MergePart(size_t rank, std::string_view piece) const;
+  bool IsReachable(uint32_t id, std::string_view bytes, BpeMerger* merger,
+                   std::vector<uint32_t>* symbols) const;
   Status IndexWords();
   Status AddAddedTokens();
 

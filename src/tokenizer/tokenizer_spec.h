@@ -38,6 +38,13 @@ struct AddedTokenFlags {
   bool in_model = true;      // false: known as an added token only, never the result of merges
 };
 
+// A merge by token ids: the text of `result` is that of `left` and then `right`.
+struct MergeIds {
+  uint32_t left = 0;
+  uint32_t right = 0;
+  uint32_t result = 0;
+};
+
 struct TokenizerSpec {
   TokenizerKind kind = TokenizerKind::kByteLevelBpe;
   Splitter splitter = Splitter::kNone;  // kByteLevelBpe only
@@ -55,6 +62,12 @@ struct TokenizerSpec {
   // part contains a space. For kSentencePieceBpe it may be empty: then merges follow from `scores`, user-
   // defined tokens first, as sentencepiece does and as the Hugging Face converters write them down.
   std::vector<std::string> merges;
+
+  // Instead of `merges` and `reachable` tokens, as Tokenizer::ExportTables gives them: with these, Create looks up
+  // and merges nothing, and takes a quarter of the time. A token of a byte-level vocabulary is reachable if merging
+  // its bytes gives the token.
+  std::vector<MergeIds> merge_ids;
+  std::vector<bool> reachable;  // size of `tokens`, or empty: found out by merging
 
   std::vector<AddedTokenFlags> added_flags;
 
@@ -74,6 +87,10 @@ struct TokenizerSpec {
   int32_t unk_id = -1;
   int32_t pad_id = -1;
 };
+
+// The merges as texts, as TokenizerSpec::merges has them, from whichever form `spec` uses. Ids beyond the vocabulary
+// are left out.
+std::vector<std::string> MergeTexts(const TokenizerSpec& spec);
 
 // The splitter of GGUF's tokenizer.ggml.pre. A name that is not known is kUnsupported and named in the
 // error; there is no default.
