@@ -9,6 +9,9 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -105,6 +108,18 @@ static bool CpuHasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
+
+// Nor does clang 14 know AVX-VNNI's.
+bool CpuHasAvxVnni() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
+}
+
+bool CpuHasAvx512Vnni() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 const CpuFeatures& GetCpuFeatures() {
@@ -114,6 +129,11 @@ const CpuFeatures& GetCpuFeatures() {
     __builtin_cpu_init();
     f.avx2_fma_f16c =
         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && CpuHasF16c();
+    f.avx_vnni = f.avx2_fma_f16c && CpuHasAvxVnni();
+    f.avx512_vnni = CpuHasAvx512Vnni();
+#elif defined(__aarch64__) && defined(__linux__)
+    f.neon_dotprod = (getauxval(AT_HWCAP) & (1ul << 20)) != 0;  // HWCAP_ASIMDDP
+    f.neon_i8mm = (getauxval(AT_HWCAP2) & (1ul << 13)) != 0;    // HWCAP2_I8MM
 #endif
     return f;
   }();

@@ -4,9 +4,14 @@
 namespace pocketlm {
 
 // Instruction sets of the running CPU that the kernels know. Compiled without ISA flags, so it is safe
-// on the oldest CPU. All false on other architectures.
+// on the oldest CPU. False for the sets of other architectures.
 struct CpuFeatures {
   bool avx2_fma_f16c = false;
+  bool avx_vnni = false;
+  bool avx512_vnni = false;  // with F, BW, DQ and VL
+  bool amx_int8 = false;     // and the operating system lets this process use the tiles
+  bool neon_dotprod = false;
+  bool neon_i8mm = false;
 };
 
 // Detected once; thread-safe.

@@ -1,5 +1,7 @@
 #include "model/decoder.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numbers>
 #include <utility>
@@ -43,14 +45,39 @@ void ScaleFrequencies(const RopeScaling& scaling, std::vector<float>* frequencie
 std::vector<size_t> ScratchWidths(const ModelConfig& c) {
   const size_t q = size_t{c.num_attention_heads} * c.head_dim;
   const size_t kv = size_t{c.num_key_value_heads} * c.head_dim;
-  return {c.hidden_size,       c.hidden_size,      c.hidden_size, q, kv, kv, q,
-          c.intermediate_size, c.intermediate_size};
+  return {c.hidden_size, c.has_post_norms ? c.hidden_size : 0, q, kv, kv, q, c.intermediate_size};
 }
+
+// Adds the time between construction and destruction to an op.
+class OpTimer {
+ public:
+  using Clock = std::chrono::steady_clock;
+  OpTimer(DecoderProfile* profile, DecoderOp op) : profile_(profile), op_(op) {
+    if (profile_ != nullptr) start_ = Clock::now();
+  }
+  ~OpTimer() {
+    if (profile_ == nullptr) return;
+    profile_->seconds[static_cast<int>(op_)] +=
+        std::chrono::duration<double>(Clock::now() - start_).count();
+  }
+
+ private:
+  DecoderProfile* profile_;
+  DecoderOp op_;
+  Clock::time_point start_;
+};
 
 // Planes start on cache lines.
 size_t PlaneFloats(size_t rows, size_t width) { return (rows * width + 15) / 16 * 16; }
 
 }  // namespace
+
+const char* DecoderOpName(DecoderOp op) {
+  static constexpr const char* kNames[kNumDecoderOps] = {
+      "embed",   "qkv_projection",  "rope_append", "attention", "output_projection",
+      "gate_up", "down_projection", "head"};
+  return kNames[static_cast<int>(op)];
+}
 
 void Decoder::RopeTable::Fill(size_t rows, size_t first_position) {
   const size_t half = inverse_frequencies.size();
@@ -71,6 +98,22 @@ uint64_t Decoder::ScratchBytes(const ModelConfig& config, size_t max_rows) {
   return floats * sizeof(float);
 }
 
+BackendLimits Decoder::Limits(const ModelConfig& c, size_t max_rows, size_t positions) {
+  BackendLimits limits;
+  limits.rows = max_rows;
+  limits.cols = std::max<size_t>(
+      {c.hidden_size, c.intermediate_size, size_t{c.num_attention_heads} * c.head_dim});
+  limits.num_heads = c.num_attention_heads;
+  limits.num_kv_heads = c.num_key_value_heads;
+  limits.head_dim = c.head_dim;
+  limits.positions = positions;
+  return limits;
+}
+
+Status Decoder::Reserve(size_t rows, size_t positions) {
+  return backend_->Reserve(Limits(*config_, rows, positions));
+}
+
 Result<Decoder> Decoder::Create(const ModelConfig& config, const ModelWeights& weights,
                                 Backend* backend, size_t max_rows) {
   Decoder decoder;
@@ -81,9 +124,8 @@ Result<Decoder> Decoder::Create(const ModelConfig& config, const ModelWeights& w
   POCKETLM_ASSIGN_OR_RETURN(decoder.scratch_,
                             AlignedBuffer<float>::Allocate(
                                 ScratchBytes(config, max_rows) / sizeof(float), "decoder scratch"));
-  float** planes[] = {&decoder.residual_, &decoder.normed_, &decoder.output_,
-                      &decoder.q_,        &decoder.k_,      &decoder.v_,
-                      &decoder.attended_, &decoder.gate_,   &decoder.up_};
+  float** planes[] = {&decoder.residual_, &decoder.output_,   &decoder.q_,    &decoder.k_,
+                      &decoder.v_,        &decoder.attended_, &decoder.gated_};
   const std::vector<size_t> widths = ScratchWidths(config);
   float* next = decoder.scratch_.data();
   for (size_t i = 0; i < widths.size(); ++i) {
@@ -109,9 +151,13 @@ Status Decoder::Forward(std::span<const int32_t> ids, size_t first_position, KvC
   POCKETLM_CHECK(!ids.empty() && ids.size() <= max_rows_);
   POCKETLM_CHECK(first_position + ids.size() <= cache->capacity());
   const size_t rows = ids.size();
+  POCKETLM_RETURN_IF_ERROR(Reserve(max_rows_, cache->capacity()));
   global_rope_.Fill(rows, first_position);
   if (config_->sliding_window > 0) local_rope_.Fill(rows, first_position);
-  backend_->Embed(weights_->embed_tokens, ids, config_->embedding_scale, residual_);
+  {
+    const OpTimer timer(profile_, DecoderOp::kEmbed);
+    backend_->Embed(weights_->embed_tokens, ids, config_->embedding_scale, residual_);
+  }
   for (size_t i = 0; i < weights_->layers.size(); ++i) {
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed))
       return Cancelled("forward: cancelled by the caller");
@@ -129,63 +175,111 @@ void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows, size_
   const bool sliding = c.LayerIsSliding(index);
   const RopeTable& rope = sliding ? local_rope_ : global_rope_;
   const KvLayer& kv = cache->layer(index);
-
-  backend_->RmsNorm(residual_, rows, c.hidden_size, layer.attention_norm.data(), c.rms_norm_eps,
-                    normed_);
-  backend_->MatMul(layer.q_proj, normed_, rows, q_);
-  backend_->MatMul(layer.k_proj, normed_, rows, k_);
-  backend_->MatMul(layer.v_proj, normed_, rows, v_);
-  if (c.has_qk_norm) {
-    backend_->RmsNorm(q_, rows * c.num_attention_heads, c.head_dim, layer.q_norm.data(),
-                      c.rms_norm_eps, q_);
-    backend_->RmsNorm(k_, rows * c.num_key_value_heads, c.head_dim, layer.k_norm.data(),
-                      c.rms_norm_eps, k_);
+  {
+    const OpTimer timer(profile_, DecoderOp::kQkvProjection);
+    const MatMulOutput qkv[] = {{&layer.q_proj, q_}, {&layer.k_proj, k_}, {&layer.v_proj, v_}};
+    backend_->MatMul({residual_, rows, layer.attention_norm.data(), c.rms_norm_eps}, qkv, false);
   }
-  backend_->Rope(q_, rows, c.num_attention_heads, c.head_dim, rope.cos.data(), rope.sin.data(),
-                 c.rope_layout);
-  backend_->Rope(k_, rows, c.num_key_value_heads, c.head_dim, rope.cos.data(), rope.sin.data(),
-                 c.rope_layout);
-  backend_->AppendKv(kv, k_, v_, rows, first_position);
-
-  AttentionArgs args;
-  args.q = q_;
-  args.out = attended_;
-  args.rows = rows;
-  args.num_heads = c.num_attention_heads;
-  args.first_position = first_position;
-  args.window = sliding ? c.sliding_window : 0;
-  args.scale = c.attention_scale;
-  args.kv = &kv;
-  backend_->Attention(args);
-
-  backend_->MatMul(layer.o_proj, attended_, rows, output_);
-  if (c.has_post_norms) {
-    backend_->RmsNorm(output_, rows, c.hidden_size, layer.post_attention_norm.data(),
-                      c.rms_norm_eps, output_);
+  {
+    const OpTimer timer(profile_, DecoderOp::kRopeAppend);
+    RopeAppendArgs args;
+    args.q = q_;
+    args.k = k_;
+    args.v = v_;
+    args.rows = rows;
+    args.num_heads = c.num_attention_heads;
+    args.q_norm = c.has_qk_norm ? layer.q_norm.data() : nullptr;
+    args.k_norm = c.has_qk_norm ? layer.k_norm.data() : nullptr;
+    args.norm_eps = c.rms_norm_eps;
+    args.cos = rope.cos.data();
+    args.sin = rope.sin.data();
+    args.layout = c.rope_layout;
+    args.kv = &kv;
+    args.first_position = first_position;
+    backend_->RopeAppend(args);
   }
-  backend_->Add(residual_, output_, rows * c.hidden_size);
+  {
+    const OpTimer timer(profile_, DecoderOp::kAttention);
+    AttentionArgs args;
+    args.q = q_;
+    args.out = attended_;
+    args.rows = rows;
+    args.num_heads = c.num_attention_heads;
+    args.first_position = first_position;
+    args.window = sliding ? c.sliding_window : 0;
+    args.scale = c.attention_scale;
+    args.kv = &kv;
+    backend_->Attention(args);
+  }
+  const OpTimer timer(profile_, DecoderOp::kOutputProjection);
+  AddProduct(layer.o_proj, attended_, rows, layer.post_attention_norm);
 }
 
 void Decoder::FeedForward(const LayerWeights& layer, size_t rows) {
   const ModelConfig& c = *config_;
-  backend_->RmsNorm(residual_, rows, c.hidden_size, layer.feedforward_norm.data(), c.rms_norm_eps,
-                    normed_);
-  backend_->MatMul(layer.gate_proj, normed_, rows, gate_);
-  backend_->MatMul(layer.up_proj, normed_, rows, up_);
-  backend_->GatedActivation(c.hidden_activation, gate_, up_, rows * c.intermediate_size);
-  backend_->MatMul(layer.down_proj, gate_, rows, output_);
-  if (c.has_post_norms) {
-    backend_->RmsNorm(output_, rows, c.hidden_size, layer.post_feedforward_norm.data(),
-                      c.rms_norm_eps, output_);
+  {
+    const OpTimer timer(profile_, DecoderOp::kGateUp);
+    backend_->GatedMatMul({residual_, rows, layer.feedforward_norm.data(), c.rms_norm_eps},
+                          layer.gate_proj, layer.up_proj, c.hidden_activation, gated_);
   }
-  backend_->Add(residual_, output_, rows * c.hidden_size);
+  const OpTimer timer(profile_, DecoderOp::kDownProjection);
+  AddProduct(layer.down_proj, gated_, rows, layer.post_feedforward_norm);
+}
+
+void Decoder::AddProduct(const WeightMatrix& w, const float* x, size_t rows,
+                         const std::vector<float>& norm) {
+  if (norm.empty()) {
+    const MatMulOutput output = {&w, residual_};
+    return backend_->MatMul({x, rows}, {&output, 1}, true);
+  }
+  const MatMulOutput output = {&w, output_};
+  backend_->MatMul({x, rows}, {&output, 1}, false);
+  backend_->RmsNorm(output_, rows, w.rows, norm.data(), config_->rms_norm_eps, output_);
+  backend_->Add(residual_, output_, rows * w.rows);
 }
 
 void Decoder::Logits(size_t row_begin, size_t row_count, float* logits) {
-  const size_t hidden = config_->hidden_size;
-  backend_->RmsNorm(residual_ + row_begin * hidden, row_count, hidden, weights_->norm.data(),
-                    config_->rms_norm_eps, normed_);
-  backend_->MatMul(weights_->lm_head, normed_, row_count, logits);
+  const OpTimer timer(profile_, DecoderOp::kHead);
+  const MatMulOutput output = {&weights_->lm_head, logits};
+  backend_->MatMul({residual_ + row_begin * config_->hidden_size, row_count, weights_->norm.data(),
+                    config_->rms_norm_eps},
+                   {&output, 1}, false);
+}
+
+Status Decoder::FillSynthetically(size_t positions, KvCache* cache) {
+  POCKETLM_CHECK(positions <= cache->capacity());
+  const ModelConfig& c = *config_;
+  POCKETLM_RETURN_IF_ERROR(Reserve(max_rows_, cache->capacity()));
+  uint64_t state = 1;
+  // Sums of two uniform numbers, about as wide as normalized keys.
+  const auto fill = [&state](float* x, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      const auto bits = static_cast<uint32_t>(state >> 33);
+      x[i] = static_cast<float>(static_cast<int>(bits & 0x7FFF) - static_cast<int>(bits >> 16)) *
+             0x1p-14f;
+    }
+  };
+  const size_t kv_values = size_t{c.num_key_value_heads} * c.head_dim;
+  for (size_t first = 0; first < positions; first += max_rows_) {
+    const size_t rows = std::min(max_rows_, positions - first);
+    global_rope_.Fill(rows, first);
+    for (size_t i = 0; i < weights_->layers.size(); ++i) {
+      fill(k_, rows * kv_values);
+      fill(v_, rows * kv_values);
+      RopeAppendArgs args;
+      args.q = q_;
+      args.k = k_;
+      args.v = v_;
+      args.rows = rows;
+      args.cos = global_rope_.cos.data();
+      args.sin = global_rope_.sin.data();
+      args.kv = &cache->layer(i);
+      args.first_position = first;
+      backend_->RopeAppend(args);
+    }
+  }
+  return OkStatus();
 }
 
 }  // namespace pocketlm

@@ -16,6 +16,24 @@
 
 namespace pocketlm {
 
+// Where the time of a pass goes.
+enum class DecoderOp {
+  kEmbed,
+  kQkvProjection,
+  kRopeAppend,
+  kAttention,
+  kOutputProjection,
+  kGateUp,
+  kDownProjection,
+  kHead
+};
+inline constexpr int kNumDecoderOps = 8;
+const char* DecoderOpName(DecoderOp op);  // "embed", "qkv_projection" …
+
+struct DecoderProfile {
+  double seconds[kNumDecoderOps] = {};
+};
+
 // Sees the residual stream after each layer: [rows, hidden_size]. For tests and activation dumps.
 using LayerObserver = std::function<void(size_t layer, std::span<const float> hidden_states)>;
 
@@ -28,13 +46,15 @@ class Decoder {
   static Result<Decoder> Create(const ModelConfig& config, const ModelWeights& weights,
                                 Backend* backend, size_t max_rows);
 
-  // Bytes of scratch that a decoder of `max_rows` allocates.
+  // Bytes of scratch that a decoder of `max_rows` allocates, and what its backend reserves for a context of
+  // `positions`.
   static uint64_t ScratchBytes(const ModelConfig& config, size_t max_rows);
+  static BackendLimits Limits(const ModelConfig& config, size_t max_rows, size_t positions);
 
   // Runs tokens `ids` (1 to max_rows, each in [0, vocab_size)) at positions first_position …, whose
   // predecessors are in `cache`, and puts their keys and values there; the cache has room for them. Their
   // final hidden states stay available to Logits until the next call. Returns kCancelled soon after *cancel
-  // becomes true; the cache below first_position is untouched then.
+  // becomes true; the cache below first_position is untouched then. kOutOfMemory.
   Status Forward(std::span<const int32_t> ids, size_t first_position, KvCache* cache,
                  const std::atomic<bool>* cancel);
 
@@ -42,6 +62,12 @@ class Decoder {
   void Logits(size_t row_begin, size_t row_count, float* logits);
 
   size_t max_rows() const { return max_rows_; }
+  // Fills the cache with pseudo-random keys and values for positions [0, positions), as if that many tokens
+  // had been read: for benchmarks at depth.
+  Status FillSynthetically(size_t positions, KvCache* cache);
+
+  // Adds the time of each op to *profile until it is set to null.
+  void set_profile(DecoderProfile* profile) { profile_ = profile; }
   void set_observer(LayerObserver observer) { observer_ = std::move(observer); }
 
  private:
@@ -53,9 +79,13 @@ class Decoder {
   };
 
   Decoder() = default;
+  Status Reserve(size_t rows, size_t positions);
   void Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position,
               KvCache* cache);
   void FeedForward(const LayerWeights& layer, size_t rows);
+  // residual += w · x, normalized first if the architecture does.
+  void AddProduct(const WeightMatrix& w, const float* x, size_t rows,
+                  const std::vector<float>& norm);
 
   const ModelConfig* config_ = nullptr;
   const ModelWeights* weights_ = nullptr;
@@ -65,14 +95,13 @@ class Decoder {
   RopeTable local_rope_;
   AlignedBuffer<float> scratch_;
   float* residual_ = nullptr;  // [max_rows, hidden_size]
-  float* normed_ = nullptr;    // [max_rows, hidden_size]
-  float* output_ = nullptr;    // [max_rows, hidden_size]: what a block adds to the residual stream
+  float* output_ = nullptr;    // [max_rows, hidden_size]: a block's output where it is normalized
   float* q_ = nullptr;         // [max_rows, num_attention_heads * head_dim]
   float* k_ = nullptr;         // [max_rows, num_key_value_heads * head_dim]
   float* v_ = nullptr;         // as k_
   float* attended_ = nullptr;  // as q_
-  float* gate_ = nullptr;      // [max_rows, intermediate_size]
-  float* up_ = nullptr;        // as gate_
+  float* gated_ = nullptr;     // [max_rows, intermediate_size]
+  DecoderProfile* profile_ = nullptr;
   LayerObserver observer_;
 };
 

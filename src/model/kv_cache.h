@@ -14,7 +14,8 @@ namespace pocketlm {
 // Owned by one session; not thread-safe. Memory becomes resident as positions are filled.
 class KvCache {
  public:
-  // `capacity` in positions (tokens), ≥ 1; `config` has passed ValidateConfig. kOutOfMemory.
+  // `capacity` in positions (tokens), ≥ 1; `config` has passed ValidateConfig. kOutOfMemory;
+  // kUnsupported if a type does not take heads of this size.
   static Result<KvCache> Create(const ModelConfig& config, size_t capacity, KvType k_type,
                                 KvType v_type);
 

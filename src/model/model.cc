@@ -46,7 +46,7 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
     if (!model->tokenizer_->IsValid(id)) model->unused_ids_.push_back(id);
   }
   POCKETLM_ASSIGN_OR_RETURN(model->backend_,
-                            CreateCpuBackend(num_threads > 0 ? num_threads : AvailableCpus()));
+                            CreateCpuBackend({.num_threads = num_threads > 0 ? num_threads : AvailableCpus()}));
   return model;
 }
 

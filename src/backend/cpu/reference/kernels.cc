@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/reference/attention.h"
 #include "backend/cpu/reference/dequantize.h"
 #include "backend/cpu/reference/numerics.h"
+#include "backend/cpu/reference/packed.h"
 #include "base/half.h"
 
 // The plain C++ kernels that define the results; see kernels.h for every contract.
@@ -66,71 +67,6 @@ void FloatsToHalves(const float* src, size_t count, uint16_t* dst) {
   for (size_t i = 0; i < count; ++i) dst[i] = FloatToHalf(src[i]);
 }
 
-float LoadKv(const std::byte* base, bool is_half, size_t i) {
-  if (is_half) {
-    uint16_t h;
-    std::memcpy(&h, base + 2 * i, sizeof(h));
-    return HalfToFloat(h);
-  }
-  float f;
-  std::memcpy(&f, base + 4 * i, sizeof(f));
-  return f;
-}
-
-float DotKey(const AttendArgs& args, const float* q, size_t position) {
-  float lanes[kLanes] = {};
-  for (size_t i = 0; i < args.head_dim; ++i) {
-    const float k = LoadKv(args.k, args.k_is_half, position * args.head_dim + i);
-    lanes[i % kLanes] = FusedMultiplyAdd(q[i], k, lanes[i % kLanes]);
-  }
-  return ReduceLanes(lanes);
-}
-
-// Turns scores into exp(score - max); their sum goes to `sum`, the maximum is returned.
-float SoftmaxBlock(float* scores, size_t count, float* sum) {
-  float max = scores[0];
-  for (size_t n = 1; n < count; ++n) max = scores[n] > max ? scores[n] : max;
-  float lanes[kLanes] = {};
-  for (size_t n = 0; n < count; ++n) {
-    scores[n] = Exp(scores[n] - max);
-    lanes[n % kLanes] += scores[n];
-  }
-  *sum = ReduceLanes(lanes);
-  return max;
-}
-
-void AttendHead(const AttendArgs& args, const float* q, float* out) {
-  const size_t dim = args.head_dim;
-  float max = 0.0f, sum = 0.0f;
-  for (size_t begin = args.begin; begin < args.end;) {
-    const size_t end = std::min(args.end, (begin / kAttentionBlock + 1) * kAttentionBlock);
-    const size_t count = end - begin;
-    float p[kAttentionBlock] = {};
-    for (size_t n = 0; n < count; ++n) p[n] = DotKey(args, q, begin + n) * args.scale;
-    float block_sum;
-    const float block_max = SoftmaxBlock(p, count, &block_sum);
-    const bool first = begin == args.begin;
-    const float new_max = first || block_max > max ? block_max : max;
-    const float c1 = Exp(max - new_max);
-    const float c2 = Exp(block_max - new_max);
-    for (size_t d = 0; d < dim; ++d) {
-      float o = 0.0f;
-      for (size_t n = 0; n < count; ++n)
-        o = FusedMultiplyAdd(p[n], LoadKv(args.v, args.v_is_half, (begin + n) * dim + d), o);
-      out[d] = first ? o : FusedMultiplyAdd(out[d], c1, o * c2);
-    }
-    sum = first ? block_sum : FusedMultiplyAdd(sum, c1, block_sum * c2);
-    max = new_max;
-    begin = end;
-  }
-  for (size_t d = 0; d < dim; ++d) out[d] /= sum;
-}
-
-void Attend(const AttendArgs& args) {
-  for (size_t h = 0; h < args.heads; ++h)
-    AttendHead(args, args.q + h * args.head_dim, args.out + h * args.head_dim);
-}
-
 void SiluMul(float* gate, const float* up, size_t count) {
   for (size_t i = 0; i < count; ++i) gate[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
 }
@@ -159,11 +95,16 @@ const CpuKernels kReferenceKernels = {
     .dequantize = reference::Dequantize,
     .gemv = reference::Gemv,
     .gemm = reference::Gemm,
+    .quantize_row = reference::QuantizeRow,
+    .packed_gemv = reference::PackedGemm,
+    .packed_gemm = reference::PackedGemm,
+    .attend_block = reference::AttendBlock,
+    .merge_attention = reference::MergeAttention,
+    .rotate_groups = reference::RotateGroups,
     .rms_norm = reference::RmsNorm,
     .rope_halves = reference::RopeHalves,
     .rope_interleaved = reference::RopeInterleaved,
     .floats_to_halves = reference::FloatsToHalves,
-    .attend = reference::Attend,
     .silu_mul = reference::SiluMul,
     .gelu_mul = reference::GeluMul,
     .add = reference::Add,

@@ -1,11 +1,12 @@
 // The AVX2 + FMA + F16C kernel table and its element-wise kernels.
 
+#include "backend/cpu/reference/attention.h"
+#include "backend/cpu/reference/packed.h"
 #include "backend/cpu/x86/avx2_common.h"
 
 namespace pocketlm {
-namespace {
 
-void RmsNorm(const float* x, size_t cols, const float* weight, float eps, float* y) {
+void avx2::RmsNorm(const float* x, size_t cols, const float* weight, float eps, float* y) {
   Lanes lanes = ZeroLanes();
   size_t i = 0;
   for (; i + kLanes <= cols; i += kLanes)
@@ -22,7 +23,7 @@ void RmsNorm(const float* x, size_t cols, const float* weight, float eps, float*
   for (; i < cols; ++i) y[i] = x[i] * factor * weight[i];
 }
 
-void RopeHalves(float* x, size_t heads, size_t head_dim, const float* cos, const float* sin) {
+void avx2::RopeHalves(float* x, size_t heads, size_t head_dim, const float* cos, const float* sin) {
   const size_t half = head_dim / 2;
   for (size_t h = 0; h < heads; ++h, x += head_dim) {
     for (size_t i = 0; i < half; i += 8) {
@@ -37,7 +38,8 @@ void RopeHalves(float* x, size_t heads, size_t head_dim, const float* cos, const
   }
 }
 
-void RopeInterleaved(float* x, size_t heads, size_t head_dim, const float* cos, const float* sin) {
+void avx2::RopeInterleaved(float* x, size_t heads, size_t head_dim, const float* cos,
+                           const float* sin) {
   const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
   for (size_t h = 0; h < heads; ++h, x += head_dim) {
     for (size_t i = 0; i < head_dim; i += 8) {
@@ -53,7 +55,7 @@ void RopeInterleaved(float* x, size_t heads, size_t head_dim, const float* cos, 
   }
 }
 
-void FloatsToHalves(const float* src, size_t count, uint16_t* dst) {
+void avx2::FloatsToHalves(const float* src, size_t count, uint16_t* dst) {
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
     const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT);
@@ -61,6 +63,8 @@ void FloatsToHalves(const float* src, size_t count, uint16_t* dst) {
   }
   for (; i < count; ++i) dst[i] = _cvtss_sh(src[i], _MM_FROUND_TO_NEAREST_INT);
 }
+
+namespace {
 
 inline __m256 Silu(__m256 g) {
   const __m256 negated = _mm256_xor_ps(g, _mm256_set1_ps(-0.0f));
@@ -83,14 +87,24 @@ void ActivationMul(float* gate, const float* up, size_t count) {
   }
 }
 
-void Add(float* y, const float* x, size_t count) {
+}  // namespace
+
+void avx2::SiluMul(float* gate, const float* up, size_t count) {
+  ActivationMul<Silu>(gate, up, count);
+}
+
+void avx2::GeluMul(float* gate, const float* up, size_t count) {
+  ActivationMul<Gelu>(gate, up, count);
+}
+
+void avx2::Add(float* y, const float* x, size_t count) {
   size_t i = 0;
   for (; i + 8 <= count; i += 8)
     _mm256_storeu_ps(y + i, _mm256_add_ps(_mm256_loadu_ps(y + i), _mm256_loadu_ps(x + i)));
   for (; i < count; ++i) y[i] += x[i];
 }
 
-void Scale(float* x, float factor, size_t count) {
+void avx2::Scale(float* x, float factor, size_t count) {
   const __m256 factor8 = _mm256_set1_ps(factor);
   size_t i = 0;
   for (; i + 8 <= count; i += 8)
@@ -98,22 +112,25 @@ void Scale(float* x, float factor, size_t count) {
   for (; i < count; ++i) x[i] *= factor;
 }
 
-}  // namespace
-
 const CpuKernels kAvx2Kernels = {
     .name = "avx2",
     .dequantize = avx2::Dequantize,
     .gemv = avx2::Gemv,
     .gemm = avx2::Gemm,
-    .rms_norm = RmsNorm,
-    .rope_halves = RopeHalves,
-    .rope_interleaved = RopeInterleaved,
-    .floats_to_halves = FloatsToHalves,
-    .attend = avx2::Attend,
-    .silu_mul = ActivationMul<Silu>,
-    .gelu_mul = ActivationMul<Gelu>,
-    .add = Add,
-    .scale = Scale,
+    .quantize_row = reference::QuantizeRow,
+    .packed_gemv = reference::PackedGemm,
+    .packed_gemm = reference::PackedGemm,
+    .attend_block = reference::AttendBlock,
+    .merge_attention = reference::MergeAttention,
+    .rotate_groups = reference::RotateGroups,
+    .rms_norm = avx2::RmsNorm,
+    .rope_halves = avx2::RopeHalves,
+    .rope_interleaved = avx2::RopeInterleaved,
+    .floats_to_halves = avx2::FloatsToHalves,
+    .silu_mul = avx2::SiluMul,
+    .gelu_mul = avx2::GeluMul,
+    .add = avx2::Add,
+    .scale = avx2::Scale,
 };
 
 }  // namespace pocketlm
