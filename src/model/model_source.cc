@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/quote.h"
 
 namespace pocketlm {
 namespace {
@@ -23,11 +24,26 @@ Result<std::string> ReadOptional(const std::string& path) {
   return ReadFile(path);
 }
 
+// True for a .plm, false for a GGUF file; an error for anything else.
+Result<bool> IsPlm(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  if (HasPlmMagic(file.bytes())) return true;
+  constexpr std::string_view kGguf = "GGUF";
+  const std::string_view start(reinterpret_cast<const char*>(file.bytes().data()),
+                               std::min<size_t>(file.bytes().size(), 8));
+  if (start.substr(0, kGguf.size()) == kGguf) return false;
+  return DataError(
+      "load " + path +
+      ": expected a .plm or GGUF file or a Hugging Face folder; the file begins with " +
+      Quote(start));
+}
+
 }  // namespace
 
 Result<const TensorView*> ModelSource::Find(const std::string& hf_name,
                                             const std::string& gguf_name) const {
   if (gguf) return gguf->FindTensor(gguf_name);
+  if (plm) return plm->FindTensor(hf_name.empty() ? gguf_name : hf_name);
   if (hf_name.empty()) return static_cast<const TensorView*>(nullptr);
   std::vector<std::string> names;
   if (hf_name == "lm_head.weight") {
@@ -47,10 +63,16 @@ std::vector<const TensorView*> ModelSource::Tensors() const {
   std::vector<const TensorView*> out;
   if (gguf) {
     for (const TensorView& tensor : gguf->tensors()) out.push_back(&tensor);
+  } else if (plm) {
+    for (const TensorView& tensor : plm->tensors()) out.push_back(&tensor);
   } else {
     out.assign(folder->tensors().begin(), folder->tensors().end());
   }
   return out;
+}
+
+void ModelSource::PrefetchWeights() const {
+  if (plm) plm->PrefetchPayload();
 }
 
 Result<ModelSource> OpenModelSource(const std::string& path) {
@@ -58,6 +80,13 @@ Result<ModelSource> OpenModelSource(const std::string& path) {
     auto folder = HfFolder::Open(path);
     if (!folder.ok()) return folder.status();
     auto source = ModelSourceFromFolder(std::move(folder).value());
+    if (!source.ok()) return source.status().WithContext(path);
+    return source;
+  }
+  POCKETLM_ASSIGN_OR_RETURN(const bool is_plm, IsPlm(path));
+  if (is_plm) {
+    POCKETLM_ASSIGN_OR_RETURN(PlmFile plm, PlmFile::Open(path));
+    auto source = ModelSourceFromPlm(std::move(plm));
     if (!source.ok()) return source.status().WithContext(path);
     return source;
   }
@@ -79,6 +108,13 @@ Result<TokenizerSpec> OpenTokenizerSpec(const std::string& path) {
     }
     auto spec = ParseTokenizerJson(tokenizer, config);
     if (!spec.ok()) return spec.status().WithContext(json_path);
+    return spec;
+  }
+  POCKETLM_ASSIGN_OR_RETURN(const bool is_plm, IsPlm(path));
+  if (is_plm) {
+    POCKETLM_ASSIGN_OR_RETURN(const PlmFile plm, PlmFile::Open(path));
+    auto spec = TokenizerSpecFromPlm(plm);
+    if (!spec.ok()) return spec.status().WithContext(path);
     return spec;
   }
   POCKETLM_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));

@@ -24,6 +24,10 @@ class WeightCollector {
   Status Vector(const std::string& hf_name, const std::string& gguf_name, uint64_t size,
                 std::vector<float>* out) {
     POCKETLM_ASSIGN_OR_RETURN(const TensorView* tensor, Require(hf_name, gguf_name, {size}));
+    if (tensor->packed) {
+      return DataError("load: " + tensor->name +
+                       ": expected a vector of floats, got packed weights");
+    }
     out->resize(static_cast<size_t>(size));
     DequantizeRow(tensor->type, tensor->data.data(), out->size(), out->data());
     return OkStatus();
@@ -55,6 +59,7 @@ class WeightCollector {
       return DataError("load: " + tensor->name + ": expected " + ShapeString(shape) + ", got " +
                        ShapeString(tensor->shape));
     }
+    if (tensor->packed) return tensor;
     if (!RowBytes(tensor->type, shape.back())) {
       return DataError("load: " + tensor->name + ": a row of " + std::to_string(shape.back()) +
                        " values is no whole number of " + GetDTypeInfo(tensor->type).name +

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_info.h"
 #include "base/utf8.h"
 
 namespace pocketlm {
@@ -61,6 +62,7 @@ ordered_json MetadataValue(const GgufFile& file, std::string_view key) {
 }
 
 ordered_json Metadata(const ModelSource& source) {
+  if (source.plm) return ordered_json(source.plm->metadata());
   if (source.folder) return ordered_json{{"config.json", ordered_json(source.folder->config())}};
   nlohmann::json out =
       nlohmann::json::object();  // sorted: members of an ordered object are found by search
@@ -68,6 +70,16 @@ ordered_json Metadata(const ModelSource& source) {
     const std::string_view key = source.gguf->key(i);
     out[std::string(key)] = MetadataValue(*source.gguf, key);
   }
+  return out;
+}
+
+// "Q4_1", or "u4 g64 zero4" of packed weights.
+std::string TypeText(const TensorView& tensor) {
+  if (!tensor.packed) return GetDTypeInfo(tensor.type).name;
+  const PackedLayout& layout = tensor.packed->layout;
+  std::string out = PackedTypeName(layout.type);
+  out += " g" + std::to_string(layout.group_size);
+  if (layout.offset != OffsetType::kNone) out += std::string(" ") + OffsetTypeName(layout.offset);
   return out;
 }
 
@@ -99,12 +111,16 @@ ordered_json ConfigToJson(const ModelConfig& c) {
 
 }  // namespace
 
-MemoryPlan PlanMemory(const ModelSource& source, const SessionOptions& options) {
+MemoryPlan PlanMemory(const ModelSource& source, const SessionOptions& options,
+                      const BackendOptions& backend) {
   MemoryPlan plan;
   for (const TensorView* tensor : source.Tensors()) plan.weights += tensor->data.size();
   plan.kv = KvCache::PlannedBytes(source.config, options.context_length, options.kv_k_type,
                                   options.kv_v_type);
+  const BackendLimits limits =
+      Decoder::Limits(source.config, options.prefill_chunk, options.context_length);
   plan.arena = Decoder::ScratchBytes(source.config, options.prefill_chunk) +
+               CpuBackendScratchBytes(backend, limits) +
                uint64_t{source.config.vocab_size} * sizeof(float);
   return plan;
 }
@@ -113,11 +129,12 @@ Result<ordered_json> InspectFile(const std::string& path, const SessionOptions& 
   POCKETLM_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(path));
   POCKETLM_ASSIGN_OR_RETURN(const SessionOptions resolved,
                             ResolveSessionOptions(options, source.config));
-  const MemoryPlan plan = PlanMemory(source, resolved);
+  const BackendOptions backend{.num_threads = AvailableCpus()};
+  const MemoryPlan plan = PlanMemory(source, resolved, backend);
   ordered_json tensors = ordered_json::array();
   for (const TensorView* tensor : source.Tensors()) {
     tensors.push_back({{"name", Printable(tensor->name)},
-                       {"type", GetDTypeInfo(tensor->type).name},
+                       {"type", TypeText(*tensor)},
                        {"shape", tensor->shape},
                        {"bytes", tensor->data.size()}});
   }
@@ -126,6 +143,9 @@ Result<ordered_json> InspectFile(const std::string& path, const SessionOptions& 
                       {"config", ConfigToJson(source.config)},
                       {"memory_plan",
                        {{"context_length", resolved.context_length},
+                        {"num_threads", backend.num_threads},
+                        {"kv_k_type", KvTypeName(resolved.kv_k_type)},
+                        {"kv_v_type", KvTypeName(resolved.kv_v_type)},
                         {"weights_bytes", plan.weights},
                         {"kv_bytes", plan.kv},
                         {"arena_bytes", plan.arena},
@@ -141,6 +161,7 @@ ordered_json DescribeModel(Model& model) {
                       {"context_length", model.config().max_position_embeddings},
                       {"num_threads", model.backend().num_threads()},
                       {"cpu_variant", model.backend().name()},
+                      {"activations", model.backend_options().float_activations ? "f32" : "int8"},
                       {"end_tokens", model.end_tokens()},
                       {"has_chat_template", model.chat_template() != nullptr}};
 }
