@@ -124,7 +124,7 @@ struct CpuKernels {
   //   float keys: s[n] = Σ q[d] · k[n][d], fma, ascending d from +0
   //   quantized keys: with groups g ascending, i = Σ q_code · k_code (exact),
   //     s = fma(float(i) · q_scale, k_scale, s) from +0
-  //   m = max s, p[n] = exp(s[n] - m), l = sum(p) in lanes n mod 16,
+  //   m = max of -inf and all s but NaNs, p[n] = exp(s[n] - m), l = sum(p) in lanes n mod 16,
   //   w[n] = p[n], or p[n] · v_scale[n] for quantized values (of each group),
   //   o[d] = fma(w[n], v[n][d], o[d]) from +0, ascending n; codes of quantized values enter as floats.
   // A NaN or +inf score makes the whole head NaN.

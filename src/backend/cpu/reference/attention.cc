@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "backend/cpu/reference/numerics.h"
 #include "base/half.h"
@@ -85,8 +86,8 @@ float Score(const AttendBlockArgs& args, size_t head, size_t n) {
 
 // Scores of the visible positions become exp(score - max); returns the maximum.
 float SoftmaxBlock(float* p, size_t begin, size_t end, float* sum) {
-  float max = p[begin];
-  for (size_t n = begin + 1; n < end; ++n) max = p[n] > max ? p[n] : max;
+  float max = -std::numeric_limits<float>::infinity();
+  for (size_t n = begin; n < end; ++n) max = p[n] > max ? p[n] : max;
   float lanes[kLanes] = {};
   for (size_t n = begin; n < end; ++n) {
     p[n] = Exp(p[n] - max);

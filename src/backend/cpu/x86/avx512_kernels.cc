@@ -1,8 +1,7 @@
 // The AVX-512 VNNI kernel table.
 
-#include "backend/cpu/reference/attention.h"
-#include "backend/cpu/reference/packed.h"
-#include "backend/cpu/x86/avx2_common.h"
+#include "backend/cpu/x86/avx2_entries.h"
+#include "backend/cpu/x86/avx512_common.h"
 
 namespace pocketlm {
 
@@ -11,12 +10,12 @@ const CpuKernels kAvx512VnniKernels = {
     .dequantize = avx2::Dequantize,
     .gemv = avx2::Gemv,
     .gemm = avx2::Gemm,
-    .quantize_row = reference::QuantizeRow,
-    .packed_gemv = reference::PackedGemm,
-    .packed_gemm = reference::PackedGemm,
-    .attend_block = reference::AttendBlock,
-    .merge_attention = reference::MergeAttention,
-    .rotate_groups = reference::RotateGroups,
+    .quantize_row = avx512::QuantizeRow,
+    .packed_gemv = avx512::PackedGemv,
+    .packed_gemm = avx512::PackedGemm,
+    .attend_block = avx512::AttendBlock,
+    .merge_attention = avx512::MergeAttention,
+    .rotate_groups = avx512::RotateGroups,
     .rms_norm = avx2::RmsNorm,
     .rope_halves = avx2::RopeHalves,
     .rope_interleaved = avx2::RopeInterleaved,
