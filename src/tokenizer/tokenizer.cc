@@ -174,19 +174,6 @@ void Tokenizer::ExportTables(TokenizerSpec* spec) const {
     spec->reachable.push_back(words_.Find(bytes_, bytes_[id]) == id);
 }
 
-std::vector<std::string> MergeTexts(const TokenizerSpec& spec) {
-  if (spec.merge_ids.empty()) return spec.merges;
-  std::vector<std::string> out;
-  out.reserve(spec.merge_ids.size());
-  for (const MergeIds& merge : spec.merge_ids) {
-    if (merge.left >= spec.tokens.size() || merge.right >= spec.tokens.size()) continue;
-    const std::string &left = spec.tokens[merge.left], &right = spec.tokens[merge.right];
-    const bool has_space = (left + right).find(' ') != std::string::npos;
-    out.push_back(left + (has_space ? '\0' : ' ') + right);
-  }
-  return out;
-}
-
 void Tokenizer::AppendByteSymbols(std::string_view word, std::vector<uint32_t>* symbols) const {
   bool after_unk = false;
   for (const char c : word) {

@@ -36,11 +36,34 @@ Status CollisionError() {
   return DataError("tokenizer: the vocabulary is made to collide in hash tables");
 }
 
+// GGUF files write spaces into the user-defined tokens of SentencePiece, which never match as such.
+bool HasPlainSpaces(const TokenizerSpec& spec, size_t id) {
+  return spec.kind == TokenizerKind::kSentencePieceBpe && spec.added_flags.empty() &&
+         id < spec.types.size() && spec.types[id] == TokenType::kUserDefined;
+}
+
 bool IsSpecial(TokenType type) {
   return type == TokenType::kControl || type == TokenType::kUnknown;
 }
 
 }  // namespace
+
+std::vector<std::string> MergeTexts(const TokenizerSpec& spec) {
+  if (spec.merge_ids.empty()) return spec.merges;
+  const auto piece = [&](uint32_t id) {
+    const std::string& token = spec.tokens[id];
+    return HasPlainSpaces(spec, id) ? Replaced(token, " ", kSpaceMark) : token;
+  };
+  std::vector<std::string> out;
+  out.reserve(spec.merge_ids.size());
+  for (const MergeIds& merge : spec.merge_ids) {
+    if (merge.left >= spec.tokens.size() || merge.right >= spec.tokens.size()) continue;
+    const std::string left = piece(merge.left), right = piece(merge.right);
+    const bool has_space = (left + right).find(' ') != std::string::npos;
+    out.push_back(left + (has_space ? '\0' : ' ') + right);
+  }
+  return out;
+}
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
   return TokenizerBuilder(std::move(spec)).Build();
@@ -128,10 +151,7 @@ Status TokenizerBuilder::AddPieces() {
   for (uint32_t id = 0; id < n; ++id) {
     std::string& piece = spec_.tokens[id];
     const TokenType type = spec_.types[id];
-    if (!byte_level() && spec_.added_flags.empty() && type == TokenType::kUserDefined &&
-        piece.find(' ') != std::string::npos) {
-      piece = Replaced(piece, " ", kSpaceMark);
-    }
+    if (HasPlainSpaces(spec_, id)) piece = Replaced(piece, " ", kSpaceMark);
     t_->pieces_.Add(piece);
     t_->bytes_.Add(DecodedBytes(piece, type));
     if (piece.empty() || IsSpecial(type) || type == TokenType::kByte) t_->mergeable_[id] = false;
