@@ -118,7 +118,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // The instruction set: "reference", "avx2", "avxvnni", "avx512vnni", "neon_dotprod", "neon_i8mm".
+  // The instruction set: "reference", "avx2", "avxvnni", "avx512vnni", "amx", "neon_dotprod", "neon_i8mm".
   virtual const char* name() const = 0;
   virtual int num_threads() const = 0;
 

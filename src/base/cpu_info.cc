@@ -11,6 +11,9 @@
 #include <sched.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #endif
 #if defined(__x86_64__)
@@ -115,6 +118,20 @@ bool CpuHasAvxVnni() {
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & (1u << 4)) != 0;
 }
 
+// Linux gives the tiles to a process that asks for them (Documentation/arch/x86/xstate.rst).
+bool CanUseAmxInt8() {
+#if defined(__linux__)
+  constexpr unsigned kAmxTile = 1u << 24, kAmxInt8 = 1u << 25;
+  unsigned eax, ebx, ecx, edx;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kAmxTile) == 0 || (edx & kAmxInt8) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 bool CpuHasAvx512Vnni() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
@@ -131,6 +148,7 @@ const CpuFeatures& GetCpuFeatures() {
         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && CpuHasF16c();
     f.avx_vnni = f.avx2_fma_f16c && CpuHasAvxVnni();
     f.avx512_vnni = CpuHasAvx512Vnni();
+    f.amx_int8 = f.avx512_vnni && CanUseAmxInt8();
 #elif defined(__aarch64__) && defined(__linux__)
     f.neon_dotprod = (getauxval(AT_HWCAP) & (1ul << 20)) != 0;  // HWCAP_ASIMDDP
     f.neon_i8mm = (getauxval(AT_HWCAP2) & (1ul << 13)) != 0;    // HWCAP2_I8MM

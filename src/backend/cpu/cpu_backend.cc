@@ -314,8 +314,9 @@ std::vector<Candidate> Candidates() {
   add("avx2", &kAvx2Kernels, cpu.avx2_fma_f16c);
   add("avxvnni", &kAvxVnniKernels, cpu.avx2_fma_f16c && cpu.avx_vnni);
   add("avx512vnni", &kAvx512VnniKernels, cpu.avx2_fma_f16c && cpu.avx512_vnni);
+  add("amx", &kAmxKernels, cpu.avx2_fma_f16c && cpu.avx512_vnni && cpu.amx_int8);
 #else
-  for (const char* name : {"avx2", "avxvnni", "avx512vnni"}) add(name, nullptr, false);
+  for (const char* name : {"avx2", "avxvnni", "avx512vnni", "amx"}) add(name, nullptr, false);
 #endif
 #if defined(POCKETLM_HAVE_NEON)
   add("neon_dotprod", &kNeonDotprodKernels, cpu.neon_dotprod);

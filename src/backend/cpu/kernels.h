@@ -174,6 +174,7 @@ extern const CpuKernels kReferenceKernels;
 extern const CpuKernels kAvx2Kernels;
 extern const CpuKernels kAvxVnniKernels;
 extern const CpuKernels kAvx512VnniKernels;
+extern const CpuKernels kAmxKernels;
 #endif
 #if defined(POCKETLM_HAVE_NEON)
 extern const CpuKernels kNeonDotprodKernels;
