@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 #include <random>
@@ -18,24 +20,27 @@
 
 namespace pocketlm::testing {
 
-// `count` values of T that end exactly before an unreadable page: reading or writing past the end
-// crashes.
+// `count` values of T that end before an unreadable page: reading or writing past the end crashes. They begin at
+// a multiple of `alignment` bytes; if they do not end at one, up to alignment - 1 bytes of 0xFF follow.
 template <typename T>
 class Guarded {
  public:
-  explicit Guarded(size_t count) : count_(count) {
-    constexpr size_t kPage = 4096;
-    const size_t size = (count * sizeof(T) + kPage - 1) / kPage * kPage;
-    mapped_bytes_ = size + kPage;
+  explicit Guarded(size_t count, size_t alignment = 1) : count_(count) {
+    const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+    const size_t bytes = (count * sizeof(T) + alignment - 1) / alignment * alignment;
+    const size_t size = (bytes + page - 1) / page * page;
+    mapped_bytes_ = size + page;
     void* base =
         ::mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED ||
-        ::mprotect(static_cast<std::byte*>(base) + size, kPage, PROT_NONE) != 0)
+        ::mprotect(static_cast<std::byte*>(base) + size, page, PROT_NONE) != 0)
       std::abort();
     base_ = static_cast<std::byte*>(base);
-    data_ = reinterpret_cast<T*>(base_ + size - count * sizeof(T));
+    data_ = reinterpret_cast<T*>(base_ + size - bytes);
+    std::memset(data_ + count, 0xFF, bytes - count * sizeof(T));
   }
-  explicit Guarded(const std::vector<T>& values) : Guarded(values.size()) {
+  explicit Guarded(const std::vector<T>& values, size_t alignment = 1)
+      : Guarded(values.size(), alignment) {
     if (!values.empty()) std::memcpy(data_, values.data(), values.size() * sizeof(T));
   }
   Guarded(const Guarded&) = delete;
@@ -43,6 +48,7 @@ class Guarded {
   ~Guarded() { ::munmap(base_, mapped_bytes_); }
 
   T* data() { return data_; }
+  const T* data() const { return data_; }
   size_t size() const { return count_; }
   T& operator[](size_t i) { return data_[i]; }
   std::vector<T> Copy() const { return std::vector<T>(data_, data_ + count_); }

@@ -1,9 +1,9 @@
-// Every instruction set against the reference, bit for bit.
+// The float kernels of every instruction set against the reference, bit for bit.
 
 #include <gtest/gtest.h>
 
 #include "backend/cpu/kernels.h"
-#include "base/cpu_info.h"
+#include "isa_tables.h"
 #include "kernel_inputs.h"
 
 namespace pocketlm {
@@ -18,27 +18,10 @@ using testing::RandomRows;
 using testing::SameBits;
 using testing::TestWidths;
 
-// Runs over the tables that this CPU can execute, other than the reference.
-class IsaTest : public ::testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-#if defined(POCKETLM_HAVE_AVX2)
-    if (GetCpuFeatures().avx2_fma_f16c) kernels_ = &kAvx2Kernels;
-#endif
-    if (kernels_ == nullptr) GTEST_SKIP() << "this CPU has no " << GetParam();
-    ASSERT_STREQ(kernels_->name, GetParam());
-  }
-  const CpuKernels& isa() const { return *kernels_; }
-  const CpuKernels& reference() const { return kReferenceKernels; }
+class FloatIsaTest : public testing::IsaTest {};
+POCKETLM_INSTANTIATE_ISA(FloatIsaTest);
 
- private:
-  const CpuKernels* kernels_ = nullptr;
-};
-
-INSTANTIATE_TEST_SUITE_P(Cpu, IsaTest, ::testing::Values("avx2"),
-                         [](const auto& param) { return param.param; });
-
-TEST_P(IsaTest, DequantizeEveryTypeWidthAndExtreme) {
+TEST_P(FloatIsaTest, DequantizeEveryTypeWidthAndExtreme) {
   for (DType type : AllDTypes()) {
     for (size_t cols : TestWidths(type)) {
       for (bool extreme : {false, true}) {
@@ -54,7 +37,7 @@ TEST_P(IsaTest, DequantizeEveryTypeWidthAndExtreme) {
   }
 }
 
-TEST_P(IsaTest, DequantizeAllHalvesAndBfloats) {
+TEST_P(FloatIsaTest, DequantizeAllHalvesAndBfloats) {
   std::vector<uint16_t> words(1 << 16);
   for (size_t i = 0; i < words.size(); ++i) words[i] = static_cast<uint16_t>(i);
   for (DType type : {DType::kF16, DType::kBF16}) {
@@ -67,7 +50,7 @@ TEST_P(IsaTest, DequantizeAllHalvesAndBfloats) {
   }
 }
 
-TEST_P(IsaTest, GemvEveryTypeWidthAndExtreme) {
+TEST_P(FloatIsaTest, GemvEveryTypeWidthAndExtreme) {
   for (DType type : AllDTypes()) {
     for (size_t cols : TestWidths(type)) {
       for (size_t rows : {1, 2, 3, 5}) {
@@ -86,7 +69,7 @@ TEST_P(IsaTest, GemvEveryTypeWidthAndExtreme) {
   }
 }
 
-TEST_P(IsaTest, GemvOfRowsAlignedToTwoBytes) {
+TEST_P(FloatIsaTest, GemvOfRowsAlignedToTwoBytes) {
   for (DType type : AllDTypes()) {
     const size_t cols = 256;
     const std::vector<std::byte> rows = RandomRows(type, 3, cols, 5);
@@ -104,7 +87,7 @@ TEST_P(IsaTest, GemvOfRowsAlignedToTwoBytes) {
 
 // A sum of products that underflow must not lose or gain a sign or a subnormal: with `same_sign`
 // every lane is -0, and so is the sum, unless a tail adds +0 to a lane that it does not have.
-TEST_P(IsaTest, GemvOfSubnormals) {
+TEST_P(FloatIsaTest, GemvOfSubnormals) {
   for (bool same_sign : {false, true}) {
     for (size_t cols : {1, 5, 13, 16, 20, 28, 40}) {
       std::vector<float> w(cols, -0x1p-100f);
@@ -124,7 +107,7 @@ TEST_P(IsaTest, GemvOfSubnormals) {
   }
 }
 
-TEST_P(IsaTest, GemmEqualsReferenceAndGemv) {
+TEST_P(FloatIsaTest, GemmEqualsReferenceAndGemv) {
   for (size_t cols : {1, 8, 15, 16, 17, 31, 33, 48, 100, 256, 577}) {
     for (size_t panel_rows : {1, 2, 3, 4, 7}) {
       for (size_t x_rows : {1, 2, 3, 4, 5, 6, 7, 11}) {
@@ -145,7 +128,7 @@ TEST_P(IsaTest, GemmEqualsReferenceAndGemv) {
   }
 }
 
-TEST_P(IsaTest, RmsNorm) {
+TEST_P(FloatIsaTest, RmsNorm) {
   for (size_t cols : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 576, 641}) {
     for (bool extreme : {false, true}) {
       Guarded<float> x(extreme ? ExtremeMix(cols, 31) : RandomFloats(cols, 31));
@@ -161,7 +144,7 @@ TEST_P(IsaTest, RmsNorm) {
   }
 }
 
-TEST_P(IsaTest, RopeBothLayouts) {
+TEST_P(FloatIsaTest, RopeBothLayouts) {
   for (size_t head_dim : {2, 4, 6, 8, 10, 14, 16, 18, 22, 32, 64, 80, 128}) {
     for (size_t heads : {1, 3}) {
       const std::vector<float> x = ExtremeMix(heads * head_dim, 41);
@@ -178,7 +161,7 @@ TEST_P(IsaTest, RopeBothLayouts) {
 }
 
 // Every half, its neighbours in float and the ties between halves.
-TEST_P(IsaTest, FloatsToHalvesAroundEveryHalf) {
+TEST_P(FloatIsaTest, FloatsToHalvesAroundEveryHalf) {
   std::vector<float> values = ExtremeFloats();
   for (uint32_t h = 0; h < (1u << 16); ++h) {
     const float value = HalfToFloat(static_cast<uint16_t>(h));
@@ -197,7 +180,7 @@ TEST_P(IsaTest, FloatsToHalvesAroundEveryHalf) {
   }
 }
 
-TEST_P(IsaTest, ElementwiseKernels) {
+TEST_P(FloatIsaTest, ElementwiseKernels) {
   for (size_t count : {1, 7, 8, 9, 16, 31, 100}) {
     const std::vector<float> a =
         count == 100 ? ExtremeMix(count, 51) : RandomFloats(count, 51, 20.0f);
@@ -218,7 +201,7 @@ TEST_P(IsaTest, ElementwiseKernels) {
 }
 
 // The exp of both, seen through SiLU with up = 1, over the whole range of inputs.
-TEST_P(IsaTest, ActivationsOverAllExponents) {
+TEST_P(FloatIsaTest, ActivationsOverAllExponents) {
   std::vector<float> values;
   for (uint32_t bits = 0; bits < 0x7F800000u; bits += 4999) {
     values.push_back(std::bit_cast<float>(bits));
@@ -230,54 +213,6 @@ TEST_P(IsaTest, ActivationsOverAllExponents) {
     (isa().*kernel)(got.data(), ones.data(), got.size());
     (reference().*kernel)(want.data(), ones.data(), want.size());
     EXPECT_TRUE(SameBits(got, want));
-  }
-}
-
-struct AttendCase {
-  size_t begin, end;
-};
-
-TEST_P(IsaTest, AttendEveryShapeAndType) {
-  const AttendCase ranges[] = {{0, 1},   {5, 6},     {0, 15},    {3, 20},
-                               {0, 256}, {255, 257}, {100, 530}, {512, 600}};
-  for (size_t dim : {2, 8, 16, 20, 24, 40, 64, 80}) {
-    for (size_t heads : {1, 2, 3, 4, 5, 7}) {
-      for (int types = 0; types < 4; ++types) {
-        for (const AttendCase& range : ranges) {
-          if (dim > 24 && heads > 4 && range.end > 300) continue;
-          const bool extreme = heads == 2;
-          const size_t positions = range.end;
-          const std::vector<float> kv =
-              extreme ? ExtremeMix(positions * dim, 61) : RandomFloats(positions * dim, 61);
-          Guarded<float> floats(kv);
-          Guarded<uint16_t> halves(kv.size());
-          kReferenceKernels.floats_to_halves(kv.data(), kv.size(), halves.data());
-          Guarded<float> q(RandomFloats(heads * dim, 62));
-          AttendArgs args;
-          args.q = q.data();
-          args.heads = heads;
-          args.head_dim = dim;
-          args.k_is_half = types & 1;
-          args.v_is_half = types & 2;
-          const auto* half_bytes = reinterpret_cast<const std::byte*>(halves.data());
-          const auto* float_bytes = reinterpret_cast<const std::byte*>(floats.data());
-          args.k = args.k_is_half ? half_bytes : float_bytes;
-          args.v = args.v_is_half ? half_bytes : float_bytes;
-          args.begin = range.begin;
-          args.end = range.end;
-          args.scale = 0.3f;
-          Guarded<float> got(heads * dim);
-          std::vector<float> want(heads * dim);
-          args.out = got.data();
-          isa().attend(args);
-          args.out = want.data();
-          reference().attend(args);
-          ASSERT_TRUE(SameBits(got.Copy(), want))
-              << heads << " heads of " << dim << ", [" << range.begin << ", " << range.end
-              << ") types " << types;
-        }
-      }
-    }
   }
 }
 
