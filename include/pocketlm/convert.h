@@ -1,0 +1,61 @@
+/* PocketLM C API, conversion: model files in other types and formats, models with random weights. The conventions are
+ * those of pocketlm.h. */
+#ifndef POCKETLM_CONVERT_H_
+#define POCKETLM_CONVERT_H_
+
+#include "pocketlm/pocketlm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How weights are stored. Texts may be null or "", which means the default. */
+typedef struct plm_convert_options {
+  size_t size_bytes;
+  /* Of matrices. A .plm file: "int4" (default), "int8", "f16". GGUF: "q4_1" (default), "q4_0", "q8_0", "f16". Codes
+   * that the type holds exactly are kept bit for bit: Q4_0, Q4_1 and int4 for int4 and q4_1; Q8_0 and int8 for int8
+   * and q8_0. All else is rounded to the nearest code. */
+  const char* type;
+  /* Of the embedding table and the output head. Default: as `type`, but int8 (q8_0) where `type` has 4 bits and the
+   * source stores the table in 5 to 8. */
+  const char* head_type;
+  uint32_t
+      group_size; /* weights that share a scale, of what is rounded for .plm: 32, 64 (0: default), 128 */
+  /* Offsets of int4 groups, of what is rounded for .plm: "zero4" (default; integers), "min_f16", "none". */
+  const char* offset;
+  bool requantize;     /* round codes too that could be kept; default false */
+  int32_t num_threads; /* 0 (default): min(affinity, CPU quota) */
+} plm_convert_options;
+PLM_API plm_convert_options plm_convert_options_default(void);
+
+/* Converts the model at `input` (a .plm or GGUF file, a Hugging Face folder) to `output`, whose ending, .plm or .gguf,
+ * tells the format. The output is written beside its place under another name, opened again, held to what was meant
+ * to be in it and then renamed: it is complete or not there. An output that is the input is PLM_INVALID_ARGUMENT.
+ * `progress` may be null; false from it is PLM_CANCELLED. *report_json (may be null): {input, output, format, type,
+ * bytes, architecture, parameters, bits_per_weight, types: [{type, tensors, parameters, bytes, exact,
+ * relative_rms_error, max_error}], notes, verified, seconds}; errors are those of stored against source values. */
+PLM_API plm_status plm_convert(const char* input, const char* output,
+                               const plm_convert_options* options, plm_progress_callback progress,
+                               void* user, char** report_json);
+
+typedef struct plm_new_model_options {
+  size_t size_bytes;
+  const char*
+      config; /* "pocket-0.3b" (null: default), "qwen3-0.6b", or the path of a config.json */
+  const char*
+      tokenizer; /* a model or tokenizer.json to take it from; null (default): a made-up vocabulary */
+  uint64_t seed; /* the same seed gives the same weights on every machine; default 0 */
+  const plm_convert_options* encoding; /* null: the defaults */
+} plm_new_model_options;
+PLM_API plm_new_model_options plm_new_model_options_default(void);
+
+/* Writes a model with random weights, as plm_convert writes one. The report has `config` and `seed` in place of
+ * `input`. */
+PLM_API plm_status plm_new_model(const char* output, const plm_new_model_options* options,
+                                 plm_progress_callback progress, void* user, char** report_json);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* POCKETLM_CONVERT_H_ */

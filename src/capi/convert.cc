@@ -1,0 +1,83 @@
+// plm_convert and plm_new_model.
+#include "compress/convert.h"
+
+#include <nlohmann/json.hpp>
+
+#include "capi/internal.h"
+#include "compress/new_model.h"
+#include "pocketlm/convert.h"
+
+using namespace pocketlm;        // NOLINT: this file defines extern "C" functions only
+using namespace pocketlm::capi;  // NOLINT
+
+namespace {
+
+std::string TextOr(const char* text, const char* absent) { return text != nullptr ? text : absent; }
+
+Result<ConvertOptions> ReadConvertOptions(const plm_convert_options* options) {
+  POCKETLM_ASSIGN_OR_RETURN(const plm_convert_options read,
+                            ReadOptions(options, plm_convert_options_default()));
+  ConvertOptions out;
+  out.type = TextOr(read.type, "");
+  out.head_type = TextOr(read.head_type, "");
+  out.offset = TextOr(read.offset, "");
+  out.group_size = read.group_size;
+  out.requantize = read.requantize;
+  out.num_threads = read.num_threads;
+  out.program = std::string("pocketlm ") + plm_version();
+  return out;
+}
+
+ConversionProgress ProgressOf(plm_progress_callback progress, void* user) {
+  if (progress == nullptr) return {};
+  return [progress, user](double fraction) { return progress(fraction, user); };
+}
+
+Status GiveReport(const nlohmann::ordered_json& report, char** out) {
+  if (out == nullptr) return OkStatus();
+  return CopyString(report.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace),
+                    out);
+}
+
+}  // namespace
+
+extern "C" {
+
+plm_convert_options plm_convert_options_default(void) {
+  return {sizeof(plm_convert_options), nullptr, nullptr, 0, nullptr, false, 0};
+}
+
+plm_status plm_convert(const char* input, const char* output, const plm_convert_options* options,
+                       plm_progress_callback progress, void* user, char** report_json) {
+  return Guard([&]() -> Status {
+    POCKETLM_REQUIRE_ARGUMENT(input);
+    POCKETLM_REQUIRE_ARGUMENT(output);
+    POCKETLM_ASSIGN_OR_RETURN(const ConvertOptions read, ReadConvertOptions(options));
+    POCKETLM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report,
+                              ConvertModel(input, output, read, ProgressOf(progress, user)));
+    return GiveReport(report, report_json);
+  });
+}
+
+plm_new_model_options plm_new_model_options_default(void) {
+  return {sizeof(plm_new_model_options), nullptr, nullptr, 0, nullptr};
+}
+
+plm_status plm_new_model(const char* output, const plm_new_model_options* options,
+                         plm_progress_callback progress, void* user, char** report_json) {
+  return Guard([&]() -> Status {
+    POCKETLM_REQUIRE_ARGUMENT(output);
+    POCKETLM_ASSIGN_OR_RETURN(const plm_new_model_options read,
+                              ReadOptions(options, plm_new_model_options_default()));
+    NewModelOptions model;
+    model.config = TextOr(read.config, "pocket-0.3b");
+    model.tokenizer = TextOr(read.tokenizer, "");
+    model.seed = read.seed;
+    POCKETLM_ASSIGN_OR_RETURN(model.encoding, ReadConvertOptions(read.encoding));
+    POCKETLM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report,
+                              WriteNewModel(output, model, ProgressOf(progress, user)));
+    return GiveReport(report, report_json);
+  });
+}
+
+}  // extern "C"

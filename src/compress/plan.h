@@ -1,0 +1,56 @@
+// Decides what every tensor of a model becomes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "compress/encode_tensor.h"
+#include "compress/model_tensors.h"
+
+namespace pocketlm {
+
+enum class ModelFormat { kPlm, kGguf };
+
+// The format that a path's ending names; kInvalidArgument if it is neither .plm nor .gguf.
+Result<ModelFormat> FormatOfPath(std::string_view path);
+
+// int4, int8 and f16 go to .plm files; q4_0, q4_1, q8_0 and f16 to GGUF.
+enum class WeightType { kInt4, kInt8, kF16, kQ4_0, kQ4_1, kQ8_0 };
+
+const char* WeightTypeName(WeightType type);
+
+struct EncodingOptions {
+  WeightType type = WeightType::kInt4;
+  // Of the embedding table and the output head. Absent: as `type`; but with int4, q4_0 and q4_1 a table that is
+  // stored in 5 to 8 bits becomes int8 or q8_0.
+  std::optional<WeightType> head_type;
+  uint32_t group_size = 64;                // 32, 64, 128: of what is quantized anew for .plm
+  OffsetType offset = OffsetType::kZero4;  // int4 that is quantized anew for .plm
+  bool requantize = false;                 // do not keep codes that fit exactly
+};
+
+// Reads options as users write them; "" and 0 are the defaults for the format (int4 or q4_1, zero4, 64).
+// kInvalidArgument names the option, what is allowed and what was given.
+Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_view type,
+                                             std::string_view head_type, uint32_t group_size,
+                                             std::string_view offset, bool requantize);
+
+// Targets of all tensors, in order.
+//   Vectors are F32. Matrices: codes that the target type holds exactly are kept bit for bit, in the smallest exact
+//   layout (u4 codes for int4, q4_1 and, without offsets, q4_0; i8 codes for int8 and q8_0). All else is rounded to
+//   the type asked for. A row that is no whole number of groups takes the next smaller group size that fits, or
+//   F16. Each deviation from what was asked for is one line in *notes.
+// Errors  kDataError naming tensor and row: scales that are not finite. kCancelled: `proceed` returned false.
+Result<std::vector<TensorTarget>> PlanTargets(const std::vector<ModelTensor>& tensors,
+                                              ModelFormat format, const EncodingOptions& options,
+                                              ThreadPool* pool,
+                                              const std::function<bool()>& proceed,
+                                              std::vector<std::string>* notes);
+
+}  // namespace pocketlm

@@ -1,0 +1,332 @@
+#include "compress/write_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/cpu_info.h"
+#include "base/log.h"
+#include "compress/gguf_metadata.h"
+#include "format/gguf_writer.h"
+#include "format/plm_writer.h"
+#include "model/plm_metadata.h"
+#include "tokenizer/tokenizer.h"
+
+namespace pocketlm {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+// Shares of the work, for the progress bar.
+constexpr double kPlanShare = 0.1;
+constexpr double kEncodeShare = 0.6;
+
+// Languages, digits, spaces, a combining mark and symbols: what tokenizers treat in ways of their own.
+constexpr const char* kTokenizerSample =
+    "The quick brown fox doesn't jump 1234567 times.\n\n  fn main() { x += 0x1F; }\t\r\n"
+    "\xE4\xBB\x8A\xE5\xA4\xA9\xE5\xA4\xA9\xE6\xB0\x94\xE5\xBE\x88\xE5\xA5\xBD\xEF\xBC\x8C"
+    "\xE6\x88\x91\xE4\xBB\xAC\xE5\x8E\xBB\xE5\x85\xAC\xE5\x9B\xAD\xE3\x80\x82 caf\xC3\xA9 "
+    "cafe\xCC\x81 "
+    "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xF0\x9F\xA6\x99   <|im_start|>";
+
+// The temporary file: removed unless it got its name.
+class Unverified {
+ public:
+  explicit Unverified(std::string path) : path_(std::move(path)) {}
+  ~Unverified() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove(path_, ignored);
+  }
+  Unverified(const Unverified&) = delete;
+  Unverified& operator=(const Unverified&) = delete;
+
+  const std::string& path() const { return path_; }
+  Status RenameTo(const std::string& target) {
+    std::error_code error;
+    fs::rename(path_, target, error);
+    if (error) return IoError("rename: " + path_ + " to " + target + ": " + error.message());
+    path_.clear();
+    return OkStatus();
+  }
+
+ private:
+  std::string path_;
+};
+
+class ModelWriter {
+ public:
+  ModelWriter(const ModelContent& content, ModelFormat format, const EncodingOptions& options,
+              int num_threads, const ConversionProgress& progress)
+      : content_(content),
+        config_(content.config),
+        tensors_(content.tensors),
+        format_(format),
+        options_(options),
+        progress_(progress),
+        pool_(num_threads > 0 ? num_threads : AvailableCpus()) {
+    for (const ModelTensor& tensor : tensors_) total_values_ += ValuesOf(tensor);
+  }
+
+  Result<ordered_json> Run(const std::string& path);
+
+ private:
+  static double ValuesOf(const ModelTensor& tensor) {
+    return static_cast<double>(tensor.rows->rows()) * static_cast<double>(tensor.rows->cols());
+  }
+  static uint64_t RowsOf(const ModelTensor& tensor) {
+    return tensor.shape.size() == 2 ? tensor.shape[0] : 1;
+  }
+
+  // False if the caller wants to stop.
+  bool Proceed(double fraction) { return !progress_ || progress_(std::min(fraction, 1.0)); }
+
+  Status PrepareForGguf();
+  Status Write(const std::string& path);
+  Status WritePlm(const std::string& path);
+  Status WriteGguf(const std::string& path);
+  Status Encode(size_t index, EncodedTensor* out);
+  Status Verify(const std::string& path);
+  Status VerifyTokenizer(TokenizerSpec written);
+  ordered_json TypeReports() const;
+  uint32_t GgufFileType() const;
+
+  const ModelContent& content_;
+  ModelConfig config_;  // as the file will say it
+  std::vector<ModelTensor> tensors_;
+  ModelFormat format_;
+  const EncodingOptions& options_;
+  const ConversionProgress& progress_;
+  ThreadPool pool_;
+  double total_values_ = 0.0;
+  double done_values_ = 0.0;
+  std::vector<TensorTarget> targets_;
+  std::vector<EncodingError> errors_;
+  std::vector<uint64_t> fingerprints_;
+  std::vector<std::string> notes_;
+};
+
+Status ModelWriter::PrepareForGguf() {
+  if (config_.architecture == Architecture::kLlama && config_.rope_layout == RopeLayout::kHalves) {
+    config_.rope_layout = RopeLayout::kInterleaved;
+    for (ModelTensor& tensor : tensors_) {
+      if (tensor.rotary) tensor.rows = MakeInterleavedRows(tensor.rows, config_.head_dim);
+    }
+  } else if (config_.architecture != Architecture::kLlama &&
+             config_.rope_layout == RopeLayout::kInterleaved) {
+    return Unsupported("gguf: " + std::string(ArchitectureName(config_.architecture)) +
+                       ": expected q_proj and k_proj with rotary pairs in halves");
+  }
+  std::vector<float> factors = RopeFactors(config_);
+  if (factors.empty()) return OkStatus();
+  std::vector<ModelTensor> with = ListModelTensors(config_, true);
+  if (with.size() == tensors_.size())
+    return Unsupported("gguf: expected either llama3 rotary scaling or rotary divisors, got both");
+  const auto place = std::find_if(with.begin(), with.end(), [](const ModelTensor& tensor) {
+    return tensor.role == TensorRole::kVector && !tensor.is_norm;
+  });
+  place->rows = MakeVectorRow(std::move(factors));
+  tensors_.insert(tensors_.begin() + (place - with.begin()), *place);
+  config_.rope_scaling = {};
+  return OkStatus();
+}
+
+Status ModelWriter::Encode(size_t index, EncodedTensor* out) {
+  const ModelTensor& tensor = tensors_[index];
+  if (!Proceed(kPlanShare + kEncodeShare * done_values_ / total_values_))
+    return Cancelled("cancelled");
+  const Status status = EncodeTensor(*tensor.rows, targets_[index], &pool_, out);
+  if (!status.ok()) return status.WithContext(tensor.hf_name);
+  errors_.push_back(out->error);
+  fingerprints_.push_back(out->fingerprint);
+  done_values_ += ValuesOf(tensor);
+  return OkStatus();
+}
+
+Status ModelWriter::WritePlm(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(PlmWriter writer, PlmWriter::Create(path));
+  EncodedTensor encoded;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    POCKETLM_RETURN_IF_ERROR(Encode(i, &encoded));
+    const ModelTensor& tensor = tensors_[i];
+    if (targets_[i].packed) {
+      POCKETLM_RETURN_IF_ERROR(writer.AddPacked(tensor.hf_name, tensor.shape[0], tensor.shape[1],
+                                                *targets_[i].packed,
+                                                {encoded.codes, encoded.scales, encoded.offsets}));
+    } else {
+      POCKETLM_RETURN_IF_ERROR(
+          writer.AddPlain(tensor.hf_name, targets_[i].type, tensor.shape, encoded.bytes));
+    }
+  }
+  PlmDescription description;
+  description.config = config_;
+  description.tokenizer = content_.tokenizer;
+  description.chat_template = content_.chat_template;
+  description.end_tokens = content_.end_tokens;
+  description.license = content_.license;
+  description.provenance = content_.provenance;
+  description.quantization = {
+      {"type", WeightTypeName(options_.type)}, {"method", "rtn"}, {"types", TypeReports()}};
+  return FinishPlm(description, &writer);
+}
+
+uint32_t ModelWriter::GgufFileType() const {
+  switch (options_.type) {
+    case WeightType::kQ4_0:
+      return 2;
+    case WeightType::kQ4_1:
+      return 3;
+    case WeightType::kQ8_0:
+      return 7;
+    default:
+      return 1;
+  }
+}
+
+Status ModelWriter::WriteGguf(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(GgufFileWriter writer, GgufFileWriter::Create(path));
+  GgufDescription description;
+  description.config = &config_;
+  description.tokenizer = &content_.tokenizer;
+  description.chat_template = content_.chat_template;
+  description.end_tokens = content_.end_tokens;
+  description.name = content_.name;
+  description.license = content_.license;
+  description.file_type = GgufFileType();
+  POCKETLM_RETURN_IF_ERROR(AddGgufMetadata(description, &writer, &notes_));
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    POCKETLM_RETURN_IF_ERROR(
+        writer.DeclareTensor(tensors_[i].gguf_name, targets_[i].type, tensors_[i].shape));
+  }
+  EncodedTensor encoded;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    POCKETLM_RETURN_IF_ERROR(Encode(i, &encoded));
+    POCKETLM_RETURN_IF_ERROR(writer.Append(encoded.bytes));
+  }
+  return writer.Finish();
+}
+
+Status ModelWriter::VerifyTokenizer(TokenizerSpec written) {
+  POCKETLM_ASSIGN_OR_RETURN(const auto meant, Tokenizer::Create(content_.tokenizer));
+  POCKETLM_ASSIGN_OR_RETURN(const auto stored, Tokenizer::Create(std::move(written)));
+  if (meant->Encode(kTokenizerSample) == stored->Encode(kTokenizerSample)) return OkStatus();
+  if (format_ == ModelFormat::kPlm)
+    return Internal("verify: tokenizer: expected the source's ids of a sample text");
+  notes_.push_back("tokenizer: the file's tokens of a sample text differ from the source's");
+  return OkStatus();
+}
+
+Status ModelWriter::Verify(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(ModelSource source, OpenModelSource(path));
+  if (source.config.sliding_window == 0)
+    source.config.rope_local_base_freq = config_.rope_local_base_freq;
+  if (ConfigToPlmJson(source.config) != ConfigToPlmJson(config_)) {
+    return Internal("verify: config: expected " + ConfigToPlmJson(config_).dump() + ", got " +
+                    ConfigToPlmJson(source.config).dump());
+  }
+  POCKETLM_ASSIGN_OR_RETURN(const std::vector<ModelTensor> stored, TensorsOf(source));
+  if (stored.size() != tensors_.size())
+    return Internal("verify: expected " + std::to_string(tensors_.size()) + " tensors, got " +
+                    std::to_string(stored.size()));
+  double done = 0.0;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const double fraction =
+        kPlanShare + kEncodeShare + (1.0 - kPlanShare - kEncodeShare) * done / total_values_;
+    if (!Proceed(fraction)) return Cancelled("cancelled");
+    if (Fingerprint(*stored[i].rows, &pool_) != fingerprints_[i]) {
+      return Internal("verify: " + stored[i].hf_name +
+                      ": the values read back differ from those written");
+    }
+    done += ValuesOf(stored[i]);
+  }
+  return VerifyTokenizer(std::move(source.tokenizer));
+}
+
+ordered_json ModelWriter::TypeReports() const {
+  struct Sum {
+    uint64_t tensors = 0, parameters = 0, bytes = 0;
+    EncodingError error;
+  };
+  std::map<std::string, Sum> sums;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    Sum& sum = sums[TargetName(targets_[i])];
+    const uint64_t rows = RowsOf(tensors_[i]);
+    const uint64_t cols = tensors_[i].shape.back();
+    ++sum.tensors;
+    sum.parameters += rows * cols;
+    sum.bytes += *TargetBytes(targets_[i], rows, cols);
+    sum.error.Add(errors_[i]);
+  }
+  ordered_json out = ordered_json::array();
+  for (const auto& [type, sum] : sums) {
+    const double relative = sum.error.squared_values > 0.0
+                                ? std::sqrt(sum.error.squared_error / sum.error.squared_values)
+                                : 0.0;
+    out.push_back({{"type", type},
+                   {"tensors", sum.tensors},
+                   {"parameters", sum.parameters},
+                   {"bytes", sum.bytes},
+                   {"exact", sum.error.max_error == 0.0},
+                   {"relative_rms_error", relative},
+                   {"max_error", sum.error.max_error}});
+  }
+  return out;
+}
+
+Result<ordered_json> ModelWriter::Run(const std::string& path) {
+  const auto start = std::chrono::steady_clock::now();
+  if (format_ == ModelFormat::kGguf) POCKETLM_RETURN_IF_ERROR(PrepareForGguf());
+  double planned = 0.0;
+  const double count = static_cast<double>(tensors_.size());
+  const auto proceed = [&] { return Proceed(kPlanShare * planned++ / count); };
+  auto targets = PlanTargets(tensors_, format_, options_, &pool_, proceed, &notes_);
+  if (!targets.ok()) return targets.status();
+  targets_ = std::move(targets).value();
+
+  Unverified file(path + ".unverified");
+  POCKETLM_RETURN_IF_ERROR(format_ == ModelFormat::kPlm ? WritePlm(file.path())
+                                                        : WriteGguf(file.path()));
+  POCKETLM_RETURN_IF_ERROR(Verify(file.path()));
+  std::error_code ignored;
+  const uint64_t bytes = fs::file_size(file.path(), ignored);
+  POCKETLM_RETURN_IF_ERROR(file.RenameTo(path));
+  if (!Proceed(1.0)) Log(LogLevel::kInfo, path + ": the cancel came after the last step");
+
+  for (const std::string& note : notes_) Log(LogLevel::kInfo, path + ": " + note);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return ordered_json{{"output", path},
+                      {"format", format_ == ModelFormat::kPlm ? "plm" : "gguf"},
+                      {"type", WeightTypeName(options_.type)},
+                      {"bytes", bytes},
+                      {"architecture", ArchitectureName(config_.architecture)},
+                      {"parameters", static_cast<uint64_t>(total_values_)},
+                      {"bits_per_weight", 8.0 * static_cast<double>(bytes) / total_values_},
+                      {"types", TypeReports()},
+                      {"notes", notes_},
+                      {"verified", true},
+                      {"seconds", seconds.count()}};
+}
+
+}  // namespace
+
+Result<ordered_json> WriteModel(const ModelContent& content, const std::string& path,
+                                const EncodingOptions& options, int num_threads,
+                                const ConversionProgress& progress) {
+  POCKETLM_ASSIGN_OR_RETURN(const ModelFormat format, FormatOfPath(path));
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    return InvalidArgument("output " + path +
+                           ": expected a file or a free name, got something else of that name");
+  }
+  if (num_threads < 0 || num_threads > 1024) {
+    return InvalidArgument("threads: expected 0 to 1024, got " + std::to_string(num_threads));
+  }
+  return ModelWriter(content, format, options, num_threads, progress).Run(path);
+}
+
+}  // namespace pocketlm
