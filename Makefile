@@ -4,11 +4,14 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Seconds that `make test` fuzzes each target, after its kept corpus; `make fuzz FUZZ_SECONDS=600` for more.
 FUZZ_SECONDS ?= 15
 
+# More for the comparison with the peers, as in `make bench-peers PEERS="--quick --models pocket"`.
+PEERS ?=
+
 export DEBIAN_FRONTEND := noninteractive
 export PROMPT JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build run test unit asan tsan fuzz format clean
+.PHONY: help setup setup-test build run test unit asan tsan fuzz format bench-peers clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -45,6 +48,9 @@ fuzz: setup-test ## unit tests and fuzz targets under ASan + UBSan (clang)
 
 format: setup-test ## clang-format over every C++ file of ours
 	@tools/format.sh
+
+bench-peers: build ## set up llama.cpp and other engines in build-peers/, measure them beside ours, print the ratios
+	python3 bench/peers/run.py $(PEERS)
 
 clean: ## remove the build folders and .venv
 	rm -rf build build-dev build-asan build-tsan build-fuzz .venv
