@@ -19,6 +19,7 @@ constexpr size_t kMaxValueChars = 100;
 struct InspectFlags {
   std::string file;
   bool json = false;
+  bool verify = false;
   SessionFlags session;
 };
 
@@ -73,11 +74,11 @@ std::string TensorLines(const Json& tensors) {
   }
   std::string lines = Printf("tensors (%zu)\n", tensors.size());
   for (const auto& [type, sum] : by_type) {
-    lines += Printf("  %-6s %4zu tensors, %s\n", type.c_str(), sum.first,
+    lines += Printf("  %-15s %4zu tensors, %s\n", type.c_str(), sum.first,
                     HumanBytes(static_cast<double>(sum.second)).c_str());
   }
   for (const Json& tensor : tensors) {
-    lines += Printf("  %-*s  %-6s %s\n", static_cast<int>(std::min<size_t>(name_width, 60)),
+    lines += Printf("  %-*s  %-15s %s\n", static_cast<int>(std::min<size_t>(name_width, 60)),
                     OneLine(Text(tensor, "name")).c_str(), Text(tensor, "type").c_str(),
                     Shape(tensor).c_str());
   }
@@ -104,6 +105,7 @@ std::string TextReport(const Json& report) {
 int Inspect(const InspectFlags& flags) {
   const std::string path = ResolveModel(flags.file);
   const plm_session_options options = flags.session.SessionOptions();
+  if (flags.verify) plm::internal::Check(plm_verify(path.c_str()));
   char* json = nullptr;
   plm::internal::Check(plm_inspect(path.c_str(), &options, &json));
   const Json report = Json::parse(plm::internal::TakeString(json), nullptr, false);
@@ -128,6 +130,8 @@ void AddInspectCommand(CLI::App& program, Action* action) {
       *command, "Tokens of context to plan for; 0 (default): the model's limit, at most 4096");
   command->add_flag("--json", flags->json,
                     "Report as JSON: architecture, parameters, tensors, metadata, memory_plan");
+  command->add_flag("--verify", flags->verify,
+                    "First compare the weights of a .plm file with their checksums");
   command->footer("Example:\n  pocketlm inspect smollm2-135m --ctx 2048");
   command->callback([flags, action] { *action = [flags] { return Inspect(*flags); }; });
 }

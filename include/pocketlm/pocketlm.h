@@ -136,6 +136,10 @@ typedef struct plm_session_options plm_session_options;
  * (for session options as given; null for the defaults). */
 PLM_API plm_status plm_inspect(const char* path, const plm_session_options* options, char** json);
 
+/* Compares all weights of a .plm file with the checksums in it, which loading does not: PLM_DATA_ERROR names the first
+ * tensor that differs; PLM_UNSUPPORTED for other files. Reads the whole file. */
+PLM_API plm_status plm_verify(const char* path);
+
 /* ---- Session ------------------------------------------------------------------------------------ */
 
 typedef struct plm_session plm_session;

@@ -56,6 +56,13 @@ plm_status plm_inspect(const char* path, const plm_session_options* options, cha
   });
 }
 
+plm_status plm_verify(const char* path) {
+  return Guard([&]() -> Status {
+    POCKETLM_REQUIRE_ARGUMENT(path);
+    return VerifyModelFile(path);
+  });
+}
+
 plm_chat_options plm_chat_options_default(void) {
   return {sizeof(plm_chat_options), nullptr, nullptr, true, false, 256};
 }

@@ -16,6 +16,7 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
   std::shared_ptr<Model> model(new Model());
   POCKETLM_ASSIGN_OR_RETURN(model->source_, OpenModelSource(path));
   const ModelSource& source = model->source_;
+  source.PrefetchWeights();
   auto weights = CollectWeights(
       source.config, [&source](const std::string& hf_name, const std::string& gguf_name) {
         return source.Find(hf_name, gguf_name);

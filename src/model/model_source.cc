@@ -97,6 +97,14 @@ Result<ModelSource> OpenModelSource(const std::string& path) {
   return source;
 }
 
+Status VerifyModelFile(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(const bool is_plm,
+                            IsDirectory(path) ? Result<bool>(false) : IsPlm(path));
+  if (!is_plm) return Unsupported("verify " + path + ": only .plm files hold checksums");
+  POCKETLM_ASSIGN_OR_RETURN(const PlmFile file, PlmFile::Open(path));
+  return file.Verify().WithContext("verify " + path);
+}
+
 Result<TokenizerSpec> OpenTokenizerSpec(const std::string& path) {
   const bool is_folder = IsDirectory(path);
   if (is_folder || HasSuffix(path, ".json")) {

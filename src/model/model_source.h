@@ -44,6 +44,10 @@ struct ModelSource {
 // weights stay mapped.
 Result<ModelSource> OpenModelSource(const std::string& path);
 
+// Compares all weights with the checksums that the file holds: kDataError naming the first tensor that differs,
+// kUnsupported for a file that has none, which is any but .plm. Reads the whole file.
+Status VerifyModelFile(const std::string& path);
+
 // Reads only the tokenizer: of a .plm or GGUF file, of a folder with tokenizer.json (weights not needed), or of a
 // tokenizer.json file.
 Result<TokenizerSpec> OpenTokenizerSpec(const std::string& path);

@@ -72,6 +72,7 @@ TEST_F(ContractTest, NullArgumentsAreInvalid) {
   EXPECT_EQ(plm_model_render_chat(nullptr, "[]", nullptr, &text, nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_inspect(nullptr, nullptr, &text), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_inspect(path_.c_str(), nullptr, nullptr), PLM_INVALID_ARGUMENT);
+  EXPECT_EQ(plm_verify(nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_session_reset(nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_session_set_text(nullptr, "a", 1, nullptr), PLM_INVALID_ARGUMENT);
   EXPECT_EQ(plm_session_set_chat(nullptr, "[]", nullptr, nullptr), PLM_INVALID_ARGUMENT);

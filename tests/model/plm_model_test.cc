@@ -505,6 +505,20 @@ TEST(PlmModelTest, OtherFilesAreNamed) {
   EXPECT_EQ(OpenModelSource(path).status().code(), StatusCode::kDataError);
 }
 
+TEST(PlmModelTest, VerifyReadsTheWeights) {
+  const std::string path = Converted(testing::TinyModelPath("tiny_llama", "hf"));
+  EXPECT_OK(VerifyModelFile(path));
+  std::string file = testing::ReadFileOrDie(path);
+  file[testing::PlmSection(file, "payload").offset] ^= 1;
+  testing::WriteFileOrDie(path, file);
+  EXPECT_OK(OpenModelSource(path));
+  const Status damaged = VerifyModelFile(path);
+  EXPECT_EQ(damaged.code(), StatusCode::kDataError);
+  EXPECT_THAT(damaged.message(), HasSubstr("is damaged: expected the checksum"));
+  for (const std::string& other : testing::TinyModelForms("tiny_llama"))
+    EXPECT_EQ(VerifyModelFile(other).code(), StatusCode::kUnsupported) << other;
+}
+
 TEST(PlmModelTest, MetadataOfAnotherKind) {
   const std::string path = Converted(testing::TinyModelPath("tiny_llama", "hf"));
   const std::string good = testing::ReadFileOrDie(path);

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import environment_for, require_model
+from conftest import SOURCE_DIR, environment_for, require_model
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +232,21 @@ def test_perplexity_of_a_text_that_is_too_short(run, smollm2, tmp_path):
     (tmp_path / "text").write_text("short")
     done = run("perplexity", smollm2, tmp_path / "text")
     assert done.returncode == 1 and done.out == "" and done.err.count("\n") == 1
+
+
+def test_inspect_plm(run, tmp_path):
+    model = SOURCE_DIR / "tests/goldens/plm/version_1_0.plm"
+    result = report(run("inspect", model, "--verify", "--json"))
+    types = {tensor["name"]: tensor["type"] for tensor in result["tensors"]}
+    assert types["embed_tokens.weight"] == "i8 g64"
+    assert types["layers.0.self_attn.q_proj.weight"] == "u4 g64 zero4"
+    assert result["metadata"]["license"] == "CC0-1.0"
+    damaged = bytearray(model.read_bytes())
+    damaged[16384] ^= 1
+    (tmp_path / "damaged.plm").write_bytes(damaged)
+    assert run("inspect", tmp_path / "damaged.plm").returncode == 0
+    done = run("inspect", tmp_path / "damaged.plm", "--verify")
+    assert done.returncode == 1 and "embed_tokens.weight" in done.err and "checksum" in done.err
 
 
 def test_inspect(run, smollm2):
