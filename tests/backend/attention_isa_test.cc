@@ -61,7 +61,8 @@ TEST_P(AttentionIsaTest, EverySizeAndRange) {
     for (size_t dim : {8, 12, 16, 20, 24, 32, 36, 40, 48, 64, 80, 96, 100, 112, 128, 192, 256}) {
       for (const Range& range : kRanges) {
         ++seed;
-        if (dim > 64 && range.end - range.begin > 200 && seed % 2 == 0) continue;
+        const bool is_long = range.end - range.begin > 120;
+        if (is_long && seed % (dim > 64 ? 4 : 2) != 0) continue;
         const AttendCase c = {k_type,      v_type,    kHeads[seed % 11], dim,
                               range.begin, range.end, Fill::kOrdinary,   kPoisons[seed % 3]};
         ASSERT_TRUE(Same(c, seed));

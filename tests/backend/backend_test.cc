@@ -1,5 +1,4 @@
-// The CPU backend: the same bits for any number of threads, any split of the rows and any chunking
-// of a prompt; layouts; selection of the kernel table.
+// The CPU backend: selection of the kernel table, room for the ops, embedding, element-wise ops.
 
 #include "backend/backend.h"
 
@@ -8,17 +7,22 @@
 #include <cstdlib>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend_inputs.h"
 #include "base/cpu_info.h"
 #include "kernel_inputs.h"
+#include "kv_cache.h"
 #include "support/test_support.h"
 
 namespace pocketlm {
 namespace {
 
-using testing::AllDTypes;
+using testing::ForEachBackend;
+using testing::IsaTables;
+using testing::MakeBackend;
 using testing::RandomFloats;
-using testing::RandomRows;
+using testing::ReferenceBackend;
 using testing::SameBits;
+using testing::TestMatrix;
 
 // Sets an environment variable for one scope.
 class ScopedEnv {
@@ -34,238 +38,197 @@ class ScopedEnv {
   std::string old_;
 };
 
-std::unique_ptr<Backend> MakeBackend(const CpuKernels& kernels, int threads) {
-  auto backend = CpuBackend::Create(kernels, threads);
-  POCKETLM_CHECK(backend.ok());
-  return std::move(backend).value();
-}
-
-std::unique_ptr<Backend> BestBackend(int threads) {
-  auto kernels = SelectCpuKernels("");
-  POCKETLM_CHECK(kernels.ok());
-  return MakeBackend(**kernels, threads);
+BackendOptions Threads(int num_threads) {
+  BackendOptions options;
+  options.num_threads = num_threads;
+  return options;
 }
 
 TEST(CreateCpuBackendTest, HonoursTheEnvironment) {
-  {
-    ScopedEnv env("POCKETLM_CPU", "reference");
-    auto backend = CreateCpuBackend(3);
-    ASSERT_OK(backend);
-    EXPECT_STREQ((*backend)->name(), "reference");
-    EXPECT_EQ((*backend)->num_threads(), 3);
-  }
-  {
-    ScopedEnv env("POCKETLM_CPU", "avx2");
-    auto backend = CreateCpuBackend(1);
-    if (GetCpuFeatures().avx2_fma_f16c) {
-      ASSERT_OK(backend);
-      EXPECT_STREQ((*backend)->name(), "avx2");
-    } else {
-      EXPECT_EQ(backend.status().code(), StatusCode::kUnsupported);
-    }
-  }
-  for (const char* name : {"AVX2", "sse2", "avx2 "}) {
+  ScopedEnv env("POCKETLM_CPU", "reference");
+  auto backend = CreateCpuBackend(Threads(3));
+  ASSERT_OK(backend);
+  EXPECT_STREQ((*backend)->name(), "reference");
+  EXPECT_EQ((*backend)->num_threads(), 3);
+}
+
+TEST(CreateCpuBackendTest, RefusesNamesThatDoNotExist) {
+  for (const char* name : {"AVX2", "sse2", "avx2 ", "avx512", "neon"}) {
     ScopedEnv env("POCKETLM_CPU", name);
-    auto backend = CreateCpuBackend(1);
+    auto backend = CreateCpuBackend(Threads(1));
     EXPECT_EQ(backend.status().code(), StatusCode::kInvalidArgument) << name;
     EXPECT_NE(backend.status().message().find(name), std::string::npos);
+    EXPECT_NE(backend.status().message().find("neon_i8mm"), std::string::npos);
   }
 }
 
 TEST(CreateCpuBackendTest, RefusesZeroThreads) {
-  EXPECT_EQ(CreateCpuBackend(0).status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(CreateCpuBackend(-1).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CreateCpuBackend(Threads(0)).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(CreateCpuBackend(Threads(-1)).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST(SelectCpuKernelsTest, TakesTheBestByDefault) {
   auto kernels = SelectCpuKernels("");
   ASSERT_OK(kernels);
-  EXPECT_STREQ((*kernels)->name, GetCpuFeatures().avx2_fma_f16c ? "avx2" : "reference");
+  EXPECT_EQ(*kernels, testing::UsableTables().back());
 }
 
-// Rows one at a time on one thread of the reference, against whole calls on 1 to 4 threads.
-TEST(MatMulTest, SameBitsForAnyThreadsAndRows) {
-  const size_t out = 70, in = 768, rows = 64;
-  const auto reference = MakeBackend(kReferenceKernels, 1);
-  for (DType type : AllDTypes()) {
-    const auto data = RandomRows(type, out, in, 1);
-    const WeightMatrix w{type, out, in, data.data()};
-    const std::vector<float> x = RandomFloats(rows * in, 2);
-    std::vector<float> want(rows * out);
-    for (size_t r = 0; r < rows; ++r)
-      reference->MatMul(w, x.data() + r * in, 1, want.data() + r * out);
-    for (int threads = 1; threads <= 4; ++threads) {
-      const auto backend = BestBackend(threads);
-      for (size_t split : {1, 2, 7, 64}) {
-        std::vector<float> got(rows * out, -1.0f);
-        for (size_t r = 0; r < rows; r += split) {
-          backend->MatMul(w, x.data() + r * in, std::min(split, rows - r), got.data() + r * out);
-        }
-        EXPECT_TRUE(SameBits(got, want))
-            << GetDTypeInfo(type).name << " threads " << threads << " split " << split;
-      }
+// Every name of the contract is known: a table of that name, or an error that names those that are there.
+TEST(SelectCpuKernelsTest, EveryNameIsATableOrUnsupported) {
+  size_t found = 0;
+  for (const char* name :
+       {"reference", "avx2", "avxvnni", "avx512vnni", "amx", "neon_dotprod", "neon_i8mm"}) {
+    auto kernels = SelectCpuKernels(name);
+    if (kernels.ok()) {
+      EXPECT_STREQ((*kernels)->name, name);
+      ++found;
+    } else {
+      EXPECT_EQ(kernels.status().code(), StatusCode::kUnsupported) << name;
+      EXPECT_NE(kernels.status().message().find(name), std::string::npos);
+      EXPECT_NE(kernels.status().message().find("reference"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(found, testing::UsableTables().size());
+}
+
+TEST(SelectCpuKernelsTest, TablesAreWholeAndNamedOnce) {
+  for (const CpuKernels* k : testing::UsableTables()) {
+    for (const bool set :
+         {k->dequantize != nullptr, k->gemv != nullptr, k->gemm != nullptr,
+          k->quantize_row != nullptr, k->packed_gemv != nullptr, k->packed_gemm != nullptr,
+          k->attend_block != nullptr, k->merge_attention != nullptr, k->rotate_groups != nullptr,
+          k->rms_norm != nullptr, k->rope_halves != nullptr, k->rope_interleaved != nullptr,
+          k->floats_to_halves != nullptr, k->silu_mul != nullptr, k->gelu_mul != nullptr,
+          k->add != nullptr, k->scale != nullptr}) {
+      EXPECT_TRUE(set) << k->name;
     }
   }
 }
 
-// Rows so long that two do not fit the panel, and odd shapes around it.
-TEST(MatMulTest, OddShapes) {
-  for (auto [out, in] :
-       {std::pair<size_t, size_t>{3, 40000}, {1, 1}, {5, 32768}, {1, 300}, {2, 32769}, {301, 17}}) {
-    const auto data = RandomRows(DType::kF16, out, in, 3);
-    const WeightMatrix w{DType::kF16, out, in, data.data()};
-    const std::vector<float> x = RandomFloats(3 * in, 4);
-    std::vector<float> want(3 * out), got(3 * out);
-    const auto reference = MakeBackend(kReferenceKernels, 1);
-    for (size_t r = 0; r < 3; ++r)
-      reference->MatMul(w, x.data() + r * in, 1, want.data() + r * out);
-    BestBackend(3)->MatMul(w, x.data(), 3, got.data());
-    EXPECT_TRUE(SameBits(got, want)) << "[" << out << ", " << in << "]";
-  }
+// Products and attention of `rows` rows at the end of `positions`.
+std::vector<float> RunOps(Backend& backend, size_t rows, size_t cols, size_t positions) {
+  const TestMatrix w(PackedLayout{}, 96, cols, 1), gate(PackedLayout{}, cols, cols, 2),
+      plain(DType::kF16, cols, cols, 3);
+  const std::vector<float> x = RandomFloats(rows * cols, 4);
+  std::vector<float> y(rows * 96), gated(rows * cols);
+  const MatMulOutput output{&w.matrix(), y.data()};
+  backend.MatMul({x.data(), rows, nullptr, 0.0f}, {&output, 1}, false);
+  backend.GatedMatMul({x.data(), rows, x.data(), 1e-6f}, gate.matrix(), plain.matrix(),
+                      Activation::kSilu, gated.data());
+  y.insert(y.end(), gated.begin(), gated.end());
+
+  const size_t heads = 4, dim = 16;
+  const testing::KvCache cache(KvType::kI8, KvType::kI4, positions, 2, dim);
+  RopeAppendArgs append;
+  std::vector<float> q = RandomFloats(positions * heads * dim, 5);
+  std::vector<float> k = RandomFloats(positions * 2 * dim, 6), v = RandomFloats(k.size(), 7);
+  const std::vector<float> angles = RandomFloats(positions * dim / 2, 8);
+  append.q = q.data();
+  append.k = k.data();
+  append.v = v.data();
+  append.rows = positions;
+  append.num_heads = heads;
+  append.cos = append.sin = angles.data();
+  append.kv = &cache.layer();
+  backend.RopeAppend(append);
+  std::vector<float> out(rows * heads * dim);
+  AttentionArgs args;
+  args.q = q.data() + (positions - rows) * heads * dim;
+  args.out = out.data();
+  args.rows = rows;
+  args.num_heads = heads;
+  args.first_position = positions - rows;
+  args.kv = &cache.layer();
+  backend.Attention(args);
+  y.insert(y.end(), out.begin(), out.end());
+  return y;
+}
+
+BackendLimits OpLimits(size_t rows, size_t cols, size_t positions) {
+  return {.rows = rows,
+          .cols = cols,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 16,
+          .positions = positions};
+}
+
+// Sessions of several sizes share a backend: each reserves for itself and then uses what it asked for.
+TEST(ReserveTest, GrowsAndNeverShrinks) {
+  const auto want_small = RunOps(*ReferenceBackend(OpLimits(2, 128, 64)), 2, 128, 64);
+  const auto want_large = RunOps(*ReferenceBackend(OpLimits(20, 256, 1100)), 20, 256, 1100);
+  const auto want_row = RunOps(*ReferenceBackend(OpLimits(1, 256, 1100)), 1, 256, 1100);
+  ForEachBackend(OpLimits(2, 128, 64), {3}, [&](Backend& backend, const std::string& name) {
+    EXPECT_TRUE(SameBits(RunOps(backend, 2, 128, 64), want_small)) << name;
+    ASSERT_OK(backend.Reserve(OpLimits(20, 128, 64)));
+    ASSERT_OK(backend.Reserve(OpLimits(1, 256, 1100)));
+    EXPECT_TRUE(SameBits(RunOps(backend, 20, 256, 1100), want_large)) << name;
+    ASSERT_OK(backend.Reserve(OpLimits(2, 128, 64)));
+    EXPECT_TRUE(SameBits(RunOps(backend, 20, 256, 1100), want_large)) << name;
+    EXPECT_TRUE(SameBits(RunOps(backend, 1, 256, 1100), want_row)) << name;
+    EXPECT_TRUE(SameBits(RunOps(backend, 2, 128, 64), want_small)) << name;
+  });
+}
+
+TEST(ReserveTest, ImpossibleSizesAreOutOfMemory) {
+  const auto backend = ReferenceBackend(OpLimits(1, 64, 16));
+  BackendLimits limits = OpLimits(size_t{1} << 20, size_t{1} << 28, 16);
+  EXPECT_EQ(backend->Reserve(limits).code(), StatusCode::kOutOfMemory);
+  // What was there before is still there.
+  const auto want = RunOps(*ReferenceBackend(OpLimits(1, 64, 16)), 1, 64, 16);
+  EXPECT_TRUE(SameBits(RunOps(*backend, 1, 64, 16), want));
+}
+
+TEST(ScratchBytesTest, GrowWithEveryLimit) {
+  const BackendLimits limits = OpLimits(8, 256, 1024);
+  const uint64_t bytes = CpuBackendScratchBytes(Threads(2), limits);
+  EXPECT_GE(bytes, 8 * 256 * sizeof(float));
+  EXPECT_LE(bytes, 4u << 20);
+  EXPECT_GT(CpuBackendScratchBytes(Threads(3), limits), bytes);
+  EXPECT_GT(CpuBackendScratchBytes(Threads(2), OpLimits(128, 256, 1024)), bytes);
+  EXPECT_GT(CpuBackendScratchBytes(Threads(2), OpLimits(8, 1024, 1024)), bytes);
+  EXPECT_GT(CpuBackendScratchBytes(Threads(2), OpLimits(8, 256, 32768)), bytes);
 }
 
 TEST(EmbedTest, ScalesTheRowsThatAreAskedFor) {
   const size_t vocab = 50, cols = 64;
-  const auto data = RandomRows(DType::kQ8_0, vocab, cols, 5);
-  const WeightMatrix table{DType::kQ8_0, vocab, cols, data.data()};
+  std::vector<TestMatrix> tables;
+  tables.emplace_back(DType::kQ8_0, vocab, cols, 5);
+  for (const PackedLayout& layout : testing::AllPackedLayouts()) {
+    if (layout.group_size <= cols) tables.emplace_back(layout, vocab, cols, 6);
+  }
   std::vector<int32_t> ids = {49, 0, 7, 7};
   for (int32_t i = 0; i < 1000; ++i) ids.push_back(i % 50);
-  std::vector<float> out(ids.size() * cols), row(cols);
-  BestBackend(2)->Embed(table, ids, 0.5f, out.data());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    DequantizeRow(DType::kQ8_0, data.data() + static_cast<size_t>(ids[i]) * table.row_bytes(), cols,
-                  row.data());
-    for (float& v : row) v *= 0.5f;
-    ASSERT_TRUE(SameBits(row.data(), out.data() + i * cols, cols)) << i;
+  for (const TestMatrix& table : tables) {
+    const std::vector<float> rows = table.Floats();
+    ForEachBackend({.rows = 1, .cols = cols}, {1, 3}, [&](Backend& backend, const auto& name) {
+      std::vector<float> out(ids.size() * cols);
+      backend.Embed(table.matrix(), ids, 0.5f, out.data());
+      for (size_t i = 0; i < ids.size(); ++i) {
+        std::vector<float> row(cols);
+        for (size_t d = 0; d < cols; ++d)
+          row[d] = rows[static_cast<size_t>(ids[i]) * cols + d] * 0.5f;
+        ASSERT_TRUE(SameBits(row.data(), out.data() + i * cols, cols)) << name << " " << i;
+      }
+    });
   }
 }
 
 TEST(ElementwiseTest, SameBitsForAnyThreads) {
-  const size_t rows = 130, cols = 600, heads = 6, dim = 100;
-  const std::vector<float> x = RandomFloats(rows * cols, 6), up = RandomFloats(rows * cols, 7);
-  const std::vector<float> angles = RandomFloats(rows * dim / 2, 8);
+  const size_t rows = 130, cols = 600;
+  const std::vector<float> x = RandomFloats(rows * cols, 6), weight = RandomFloats(cols, 7);
+  const BackendLimits limits{.rows = rows, .cols = cols};
   const auto run = [&](Backend& backend) {
     std::vector<float> y(rows * cols);
-    backend.RmsNorm(x.data(), rows, cols, up.data(), 1e-6f, y.data());
-    backend.Rope(y.data(), rows, heads, dim, angles.data(), angles.data(), RopeLayout::kHalves);
-    backend.Rope(y.data(), rows, heads, dim, angles.data(), angles.data(),
-                 RopeLayout::kInterleaved);
-    backend.GatedActivation(Activation::kSilu, y.data(), up.data(), y.size());
+    backend.RmsNorm(x.data(), rows, cols, weight.data(), 1e-6f, y.data());
     backend.Add(y.data(), x.data(), y.size());
-    backend.GatedActivation(Activation::kGeluTanh, y.data(), up.data(), y.size());
+    backend.RmsNorm(y.data(), rows, cols, weight.data(), 1e-6f, y.data());
     return y;
   };
-  const std::vector<float> want = run(*MakeBackend(kReferenceKernels, 1));
-  for (int threads = 1; threads <= 4; ++threads)
-    EXPECT_TRUE(SameBits(run(*BestBackend(threads)), want)) << threads;
-}
-
-// A cache in memory of its own, filled with NaN so that reading an unwritten position shows.
-struct Cache {
-  Cache(KvType type, size_t capacity, size_t kv_heads, size_t dim)
-      : k(kv_heads * capacity * dim * KvValueBytes(type), std::byte{0xFF}), v(k) {
-    layer.k_type = layer.v_type = type;
-    layer.k = k.data();
-    layer.v = v.data();
-    layer.capacity = capacity;
-    layer.num_kv_heads = kv_heads;
-    layer.head_dim = dim;
-  }
-  std::vector<std::byte> k, v;
-  KvLayer layer;
-};
-
-TEST(AppendKvTest, StoresHeadMajorAtThePosition) {
-  const size_t dim = 10, kv_heads = 2, capacity = 5;
-  const std::vector<float> k = RandomFloats(2 * kv_heads * dim, 9),
-                           v = RandomFloats(2 * kv_heads * dim, 10);
-  for (KvType type : {KvType::kF32, KvType::kF16}) {
-    Cache cache(type, capacity, kv_heads, dim);
-    const std::vector<std::byte> untouched = cache.k;
-    BestBackend(1)->AppendKv(cache.layer, k.data(), v.data(), 2, 3);
-    size_t written = 0;
-    for (size_t h = 0; h < kv_heads; ++h) {
-      for (size_t r = 0; r < 2; ++r) {
-        for (size_t d = 0; d < dim; ++d) {
-          const size_t index = (h * capacity + 3 + r) * dim + d;
-          const float want = v[(r * kv_heads + h) * dim + d];
-          if (type == KvType::kF32) {
-            EXPECT_EQ(reinterpret_cast<const float*>(cache.v.data())[index], want);
-          } else {
-            EXPECT_EQ(reinterpret_cast<const uint16_t*>(cache.v.data())[index], FloatToHalf(want));
-          }
-        }
-      }
-    }
-    for (size_t i = 0; i < cache.k.size(); ++i) written += cache.k[i] != untouched[i];
-    EXPECT_LE(written, 2 * kv_heads * dim * KvValueBytes(type));
-    EXPECT_GT(written, kv_heads * dim * KvValueBytes(type));
-  }
-}
-
-struct AttentionShape {
-  size_t heads, kv_heads, dim, window;
-};
-
-// Appends and attends in chunks of `chunk` rows.
-std::vector<float> AttendInChunks(Backend& backend, const AttentionShape& s, KvType type,
-                                  size_t rows, size_t chunk) {
-  const std::vector<float> q = RandomFloats(rows * s.heads * s.dim, 11);
-  const std::vector<float> k = RandomFloats(rows * s.kv_heads * s.dim, 12),
-                           v = RandomFloats(k.size(), 13);
-  Cache cache(type, rows, s.kv_heads, s.dim);
-  std::vector<float> out(q.size());
-  for (size_t first = 0; first < rows; first += chunk) {
-    const size_t count = std::min(chunk, rows - first);
-    const size_t kv_offset = first * s.kv_heads * s.dim;
-    backend.AppendKv(cache.layer, k.data() + kv_offset, v.data() + kv_offset, count, first);
-    AttentionArgs args;
-    args.q = q.data() + first * s.heads * s.dim;
-    args.out = out.data() + first * s.heads * s.dim;
-    args.rows = count;
-    args.num_heads = s.heads;
-    args.first_position = first;
-    args.window = s.window;
-    args.scale = 0.2f;
-    args.kv = &cache.layer;
-    backend.Attention(args);
-  }
-  return out;
-}
-
-TEST(AttentionTest, SameBitsForAnyChunkAndThreads) {
-  const size_t rows = 530;
-  for (const AttentionShape& s :
-       {AttentionShape{3, 1, 16, 0}, {4, 1, 8, 200}, {2, 2, 16, 1}, {6, 2, 8, 300}}) {
-    for (KvType type : {KvType::kF16, KvType::kF32}) {
-      const std::vector<float> want =
-          AttendInChunks(*MakeBackend(kReferenceKernels, 1), s, type, rows, rows);
-      for (float value : want) ASSERT_FALSE(std::isnan(value)) << "read an unwritten position";
-      for (int threads : {1, 3}) {
-        const auto backend = BestBackend(threads);
-        for (size_t chunk : {size_t{1}, size_t{100}, size_t{257}, rows}) {
-          EXPECT_TRUE(SameBits(AttendInChunks(*backend, s, type, rows, chunk), want))
-              << s.heads << "/" << s.kv_heads << " window " << s.window << " threads " << threads
-              << " chunk " << chunk;
-        }
-      }
-    }
-  }
-}
-
-// A window of 1 sees only the row's own value; no window is the same as one that covers everything.
-TEST(AttentionTest, WindowLimitsWhatIsSeen) {
-  const auto backend = BestBackend(2);
-  const size_t rows = 300, dim = 16;
-  const std::vector<float> v = RandomFloats(rows * dim, 13);
-  const auto own = AttendInChunks(*backend, {1, 1, dim, 1}, KvType::kF32, rows, rows);
-  EXPECT_TRUE(SameBits(own, v));
-  const auto all = AttendInChunks(*backend, {1, 1, dim, 0}, KvType::kF32, rows, rows);
-  const auto wide = AttendInChunks(*backend, {1, 1, dim, rows}, KvType::kF32, rows, rows);
-  EXPECT_TRUE(SameBits(all, wide));
-  const auto narrow = AttendInChunks(*backend, {1, 1, dim, rows - 1}, KvType::kF32, rows, rows);
-  EXPECT_TRUE(SameBits(narrow.data(), all.data(), (rows - 1) * dim));
-  EXPECT_FALSE(SameBits(narrow.data() + (rows - 1) * dim, all.data() + (rows - 1) * dim, dim));
+  const std::vector<float> want = run(*ReferenceBackend(limits));
+  ForEachBackend(limits, {1, 2, 3, 4}, [&](Backend& backend, const std::string& name) {
+    EXPECT_TRUE(SameBits(run(backend), want)) << name;
+  });
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 # cmake -DOBJDUMP=objdump -P check_isa_leaks.cmake LIBRARY.a …
 #
-# Fails if an object of the static libraries uses VEX- or EVEX-coded instructions and is not one of
-# the avx2_* files, or if an avx2_* file defines a weak symbol, which the linker could pick for
-# common code. Fails too if it sees no AVX2 at all: then the check itself is broken.
+# Fails if an object of the static libraries uses VEX- or EVEX-coded instructions or tiles and is not one of
+# the avx2_*, avxvnni_*, avx512_* and amx_* files, or if one of those defines a weak symbol, which the linker
+# could pick for common code. Fails too if it sees no wide instruction in avx2_*, avx512_* or amx_* files at all:
+# then the check itself is broken.
 
-set(wide_files 0)
+set(families avx2 avxvnni avx512 amx)
+string(JOIN "|" wide ${families})
+set(wide "^(${wide})_")
+set(seen)
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(i RANGE ${last})
   set(library "${CMAKE_ARGV${i}}")
@@ -18,29 +22,40 @@ foreach(i RANGE ${last})
   # One list item per line: brackets and semicolons would break the list.
   string(REGEX REPLACE "[][;]" " " code "${code}")
   string(REGEX REPLACE "[][;]" " " symbols "${symbols}")
-  string(REGEX MATCHALL "[^\n]*file format[^\n]*|\t(v[a-z0-9]+ [^\n]*|[^\n]*%[yz]mm[^\n]*)" lines "${code}")
+  string(REGEX MATCHALL
+    "[^\n]*file format[^\n]*|\t((v|tile|tdp|ldtilecfg|sttilecfg)[a-z0-9]* [^\n]*|[^\n]*%([yz]mm|tmm|k[0-7])[^\n]*)"
+    lines "${code}")
   set(file "")
+  set(file_is_wide FALSE)
   foreach(line IN LISTS lines)
     if(line MATCHES "^(.*):  *file format")
       set(file "${CMAKE_MATCH_1}")
+      set(file_is_wide FALSE)
+      if(file MATCHES "${wide}")
+        set(file_is_wide TRUE)
+        set(family "${CMAKE_MATCH_1}")
+      endif()
     elseif(line MATCHES "\tv(err|erw|mcall|mlaunch|mresume|mxoff)")
       continue()
-    elseif(file MATCHES "^avx2_")
-      set(wide_files 1)
+    elseif(file_is_wide)
+      list(APPEND seen ${family})
     else()
       message(FATAL_ERROR "${library}: ${file}: wide instruction:${line}")
     endif()
   endforeach()
+  list(REMOVE_DUPLICATES seen)
 
   string(REGEX MATCHALL "[^\n]*file format[^\n]*|[0-9a-f]+ [ !ug]?w[^\n]*" lines "${symbols}")
   foreach(line IN LISTS lines)
     if(line MATCHES "^(.*):  *file format")
       set(file "${CMAKE_MATCH_1}")
-    elseif(file MATCHES "^avx2_" AND NOT line MATCHES "\\*UND\\*")
+    elseif(file MATCHES "${wide}" AND NOT line MATCHES "\\*UND\\*")
       message(FATAL_ERROR "${library}: ${file}: weak symbol: ${line}")
     endif()
   endforeach()
 endforeach()
-if(NOT wide_files)
-  message(FATAL_ERROR "no AVX2 instruction found in any avx2_* file: is the check broken?")
-endif()
+foreach(family avx2 avx512 amx)
+  if(NOT family IN_LIST seen)
+    message(FATAL_ERROR "no wide instruction found in any ${family}_* file: is the check broken?")
+  endif()
+endforeach()

@@ -25,7 +25,9 @@ inline std::vector<IsaTable> IsaTables() {
 #if defined(POCKETLM_HAVE_X86)
   out.push_back({&kAvx2Kernels, "avx2", cpu.avx2_fma_f16c});
   out.push_back({&kAvxVnniKernels, "avxvnni", cpu.avx2_fma_f16c && cpu.avx_vnni});
-  out.push_back({&kAvx512VnniKernels, "avx512vnni", cpu.avx2_fma_f16c && cpu.avx512_vnni});
+  const bool avx512 = cpu.avx2_fma_f16c && cpu.avx512_vnni;
+  out.push_back({&kAvx512VnniKernels, "avx512vnni", avx512});
+  out.push_back({&kAmxKernels, "amx", avx512 && cpu.amx_int8});
 #endif
 #if defined(POCKETLM_HAVE_NEON)
   out.push_back({&kNeonDotprodKernels, "neon_dotprod", cpu.neon_dotprod});
