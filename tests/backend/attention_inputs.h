@@ -53,7 +53,7 @@ class KvBlock {
         scales_(KvIsQuantized(type) ? positions_ * groups_ : 0, 32) {
     FillCodes(role, type, c);
     const auto halves = RandomHalves(scales_.size() * 2, c.fill, 0.02f, &rng_);
-    std::memcpy(scales_.data(), halves.data(), halves.size());
+    if (!halves.empty()) std::memcpy(scales_.data(), halves.data(), halves.size());
     for (size_t n = 0; n < positions_; ++n) {
       if (n < c.begin || n >= c.end) Poison(role, type, n, c.poison);
     }
