@@ -13,8 +13,8 @@ extern "C" {
 typedef struct plm_convert_options {
   size_t size_bytes;
   /* Of matrices. A .plm file: "int4" (default), "int8", "f16". GGUF: "q4_1" (default), "q4_0", "q8_0", "f16". Codes
-   * that the type holds exactly are kept bit for bit: Q4_0, Q4_1 and int4 for int4 and q4_1; Q8_0 and int8 for int8
-   * and q8_0. All else is rounded to the nearest code. */
+   * that the type holds exactly are kept bit for bit: Q4_0, Q4_1 and int4 for int4 and q4_1; Q5_0, Q8_0 and int8
+   * for int8 and q8_0. All else is rounded to the nearest code. */
   const char* type;
   /* Of the embedding table and the output head. Default: as `type`, but int8 (q8_0) where `type` has 4 bits and the
    * source stores the table in 5 to 8. */

@@ -43,7 +43,7 @@ Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_vie
 
 // Targets of all tensors, in order.
 //   Vectors are F32. Matrices: codes that the target type holds exactly are kept bit for bit, in the smallest exact
-//   layout (u4 codes for int4, q4_1 and, without offsets, q4_0; i8 codes for int8 and q8_0). All else is rounded to
+//   layout (u4 codes for int4, q4_1 and, without offsets, q4_0; i8 codes, Q5_0's too, for int8 and q8_0). All else is rounded to
 //   the type asked for. A row that is no whole number of groups takes the next smaller group size that fits, or
 //   F16. Each deviation from what was asked for is one line in *notes.
 // Errors  kDataError naming tensor and row: scales that are not finite. kCancelled: `proceed` returned false.

@@ -28,6 +28,17 @@ void ReadNibbles(const std::byte* src, uint8_t* codes) {
   }
 }
 
+// A Q5_0 block after its scale: the fifth bits of the 32 values, then their nibbles.
+void ReadFiveBits(const std::byte* src, uint8_t* codes) {
+  uint32_t fifth;
+  std::memcpy(&fifth, src, sizeof(fifth));
+  ReadNibbles(src + sizeof(fifth), codes);
+  for (size_t i = 0; i < kBlockValues; ++i) {
+    const int code = codes[i] | static_cast<int>(fifth >> i & 1) << 4;
+    codes[i] = static_cast<uint8_t>(code - 16);
+  }
+}
+
 void WriteNibbles(const uint8_t* codes, std::byte* dst) {
   for (size_t j = 0; j < kBlockValues / 2; ++j) {
     dst[j] = static_cast<std::byte>(codes[j] | (codes[j + kBlockValues / 2] << 4));
@@ -60,7 +71,8 @@ uint16_t MinOfZero(uint16_t scale, uint8_t zero) {
 
 void ReadBlocks(DType type, const std::byte* src, size_t cols, RowCodes* out) {
   POCKETLM_CHECK(HasRowCodes(type));
-  const PackedLayout layout{type == DType::kQ8_0 ? PackedType::kI8 : PackedType::kU4,
+  const bool i8 = type == DType::kQ8_0 || type == DType::kQ5_0;
+  const PackedLayout layout{i8 ? PackedType::kI8 : PackedType::kU4,
                             type == DType::kQ4_1 ? OffsetType::kMinF16 : OffsetType::kNone,
                             kBlockValues};
   out->Resize(layout, cols);
@@ -70,6 +82,8 @@ void ReadBlocks(DType type, const std::byte* src, size_t cols, RowCodes* out) {
     out->scales[g] = LoadHalf(src);
     if (type == DType::kQ8_0) {
       std::memcpy(codes, src + 2, kBlockValues);
+    } else if (type == DType::kQ5_0) {
+      ReadFiveBits(src + 2, codes);
     } else if (type == DType::kQ4_1) {
       out->mins[g] = LoadHalf(src + 2);
       ReadNibbles(src + 4, codes);
@@ -148,7 +162,8 @@ void Regroup(const RowCodes& from, const PackedLayout& to, RowCodes* out) {
 }
 
 void WriteBlocks(const RowCodes& row, DType type, std::byte* dst) {
-  POCKETLM_CHECK(HasRowCodes(type) && row.layout.group_size == kBlockValues);
+  POCKETLM_CHECK(row.layout.group_size == kBlockValues);
+  POCKETLM_CHECK(type == DType::kQ8_0 || type == DType::kQ4_1 || type == DType::kQ4_0);
   const size_t stride = GetDTypeInfo(type).block_bytes;
   for (size_t g = 0; g < row.groups(); ++g, dst += stride) {
     const uint8_t* codes = row.codes.data() + g * kBlockValues;

@@ -36,13 +36,14 @@ uint16_t MinOfZero(uint16_t scale, uint8_t zero);  // half(-(scale · zero))
 // "u4 g64 zero4", "i8 g32".
 std::string LayoutName(const PackedLayout& layout);
 
-// Whether ReadBlocks and WriteBlocks know the type.
+// Whether ReadBlocks knows the type.
 inline constexpr bool HasRowCodes(DType type) {
-  return type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ8_0;
+  return type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ5_0 ||
+         type == DType::kQ8_0;
 }
 
-// Reads a row of Q4_0 (as u4, none), Q4_1 (u4, min_f16) or Q8_0 (i8) blocks, groups of 32, bit for bit. A
-// Q8_0 row may hold the code -128, which no packed matrix has. Requires cols % 32 == 0.
+// Reads a row of Q4_0 (as u4, none), Q4_1 (u4, min_f16), Q5_0 (i8, codes -16 … 15) or Q8_0 (i8) blocks, groups of
+// 32, bit for bit. A Q8_0 row may hold the code -128, which no packed matrix has. Requires cols % 32 == 0.
 void ReadBlocks(DType type, const std::byte* src, size_t cols, RowCodes* out);
 
 // Reads a row of a packed matrix.

@@ -25,7 +25,7 @@ class RowSource {
   // dst[0, cols) = row `row` as floats.
   virtual void Values(size_t row, float* dst) const = 0;
 
-  // Whether the rows are stored as codes that Codes can give (Q4_0, Q4_1, Q8_0, packed).
+  // Whether the rows are stored as codes that Codes can give (HasRowCodes, packed).
   virtual bool has_codes() const { return false; }
   // Requires has_codes().
   virtual void Codes(size_t row, RowCodes* out) const;

@@ -12,13 +12,15 @@ from pathlib import Path
 _CORE = {"base", "tokenizer", "format", "backend", "chat"}
 ALLOWED = {
     "base": set(),
+    "meter": {"base"},
     "tokenizer": {"base"},
     "format": {"base"},
     "backend": {"base"},
     "chat": {"base"},
     "model": _CORE,
-    "runtime": _CORE | {"model"},
-    "capi": _CORE | {"model", "runtime"},
+    "runtime": _CORE | {"model", "meter"},
+    "compress": _CORE - {"chat"} | {"model"},
+    "capi": _CORE | {"model", "compress", "runtime", "meter"},
 }
 PUBLIC = "pocketlm"  # include/pocketlm, the only folder of ours that apps may include
 

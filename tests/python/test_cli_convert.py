@@ -1,0 +1,276 @@
+"""pocketlm convert and new: reports, exit statuses, what the gguf package reads from our GGUF files."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+import gguf
+import numpy as np
+import pytest
+
+from conftest import SOURCE_DIR, environment_for, require_model
+
+GOLDENS = SOURCE_DIR / "tests" / "goldens"
+CONFIG = {
+    "model_type": "qwen3", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 512,
+    "max_position_embeddings": 256, "tie_word_embeddings": True, "rope_theta": 1e6,
+}
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+def report(done):
+    assert done.returncode == 0, done.err
+    assert done.err == ""
+    assert done.out.count("\n") == 1
+    return json.loads(done.out)
+
+
+def values(path):
+    """name -> float32 array of a GGUF file, as the gguf package decodes them."""
+    reader = gguf.GGUFReader(path)
+    return {t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(tuple(reversed(t.shape.tolist())))
+            for t in reader.tensors}
+
+
+def fields(path):
+    reader = gguf.GGUFReader(path)
+    return {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
+
+
+@pytest.mark.parametrize("name", ["tiny_qwen3", "tiny_llama", "tiny_llama_untied", "tiny_llama3", "tiny_gemma3"])
+def test_gguf_equals_the_package_made_one(run, tmp_path, name):
+    out = tmp_path / "out.gguf"
+    made = report(run("convert", GOLDENS / name / "hf", "-o", out, "--type", "f16", "--json"))
+    assert all(t["exact"] for t in made["types"])
+    ours, golden = values(out), values(GOLDENS / name / "model.gguf")
+    assert ours.keys() == golden.keys()
+    for tensor, expected in golden.items():
+        np.testing.assert_allclose(ours[tensor], expected, rtol=1e-6 if tensor == "rope_freqs.weight" else 0)
+    mine, theirs = fields(out), fields(GOLDENS / name / "model.gguf")
+    for key, value in theirs.items():
+        # What names the file, and a BOS that the folder does not declare.
+        if key.startswith("general.") and key != "general.architecture":
+            continue
+        if key == "tokenizer.ggml.bos_token_id" and not theirs["tokenizer.ggml.add_bos_token"]:
+            continue
+        if key in ("tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.tokens"):
+            assert len(mine[key]) == len(value), key
+        elif isinstance(value, float):
+            assert mine[key] == pytest.approx(value, rel=1e-6), key
+        elif not isinstance(value, bool) or key in mine:
+            assert mine[key] == value, key
+
+
+@pytest.mark.parametrize("kind,bits", [("q4_0", 4.5), ("q4_1", 5), ("q8_0", 8.5), ("f16", 16)])
+def test_every_gguf_type_as_the_package_reads_it(run, tmp_path, config, kind, bits):
+    plm, out, exact = tmp_path / "m.plm", tmp_path / "m.gguf", tmp_path / "exact.gguf"
+    report(run("new", "--config", config, "-o", plm, "--type", "f16", "--json"))
+    report(run("convert", plm, "-o", exact, "--type", "f16", "--json"))
+    made = report(run("convert", plm, "-o", out, "--type", kind, "--json"))
+    body = next(t for t in made["types"] if t["type"] == kind.upper())
+    assert body["bytes"] == body["parameters"] * bits / 8
+    source, stored = values(exact), values(out)
+    squares = errors = 0.0
+    largest = 0.0
+    for name, wanted in source.items():
+        if wanted.ndim == 1:
+            np.testing.assert_array_equal(stored[name], wanted)
+            continue
+        difference = stored[name].astype(np.float64) - wanted
+        errors += float((difference ** 2).sum())
+        squares += float((wanted.astype(np.float64) ** 2).sum())
+        largest = max(largest, float(np.abs(difference).max()))
+    assert body["relative_rms_error"] == pytest.approx((errors / squares) ** 0.5, rel=1e-6)
+    assert body["max_error"] == pytest.approx(largest, rel=1e-6)
+    assert body["exact"] == (errors == 0)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q8_0"])
+def test_rounding_is_no_worse_than_the_package(run, tmp_path, config, kind):
+    exact, out = tmp_path / "exact.gguf", tmp_path / "m.gguf"
+    report(run("new", "--config", config, "-o", exact, "--type", "f16", "--json"))
+    report(run("convert", exact, "-o", out, "--type", kind.lower(), "--json"))
+    quant_type = gguf.GGMLQuantizationType[kind]
+    stored = values(out)
+    for name, wanted in values(exact).items():
+        if wanted.ndim == 1:
+            continue
+        theirs = gguf.quants.dequantize(gguf.quants.quantize(wanted, quant_type), quant_type)
+        ours_error = np.square(stored[name] - wanted).sum(dtype=np.float64)
+        their_error = np.square(theirs - wanted).sum(dtype=np.float64)
+        assert ours_error <= their_error * 1.0001, name
+
+
+def test_a_real_model_keeps_its_codes(run, tmp_path):
+    model = require_model("smollm2-135m")
+    plm, back = tmp_path / "m.plm", tmp_path / "back.gguf"
+    made = report(run("convert", model, "-o", plm, "--json"))
+    assert [t["type"] for t in made["types"]] == ["F32", "i8 g32", "u4 g32 min_f16"]
+    assert all(t["exact"] for t in made["types"])
+    assert made["parameters"] == 134515008
+    again = report(run("convert", plm, "-o", back, "--json"))
+    assert all(t["exact"] for t in again["types"])
+    theirs = {t.name: t for t in gguf.GGUFReader(model).tensors}
+    ours = {t.name: t for t in gguf.GGUFReader(back).tensors}
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        assert ours[name].tensor_type == tensor.tensor_type, name
+        assert np.array_equal(ours[name].data, tensor.data), name
+    mine, original = fields(back), fields(model)
+    for key, value in original.items():
+        if key.startswith(("llama.", "tokenizer.")):
+            assert mine[key] == value, key
+    # The same logits, as the same bits come out of the same numbers.
+    text = tmp_path / "text"
+    text.write_text("The kettle is blue, and the cat sleeps on the mat by the door. " * 12)
+    figures = [report(run("perplexity", path, text, "--ctx", "64", "--max-windows", "1", "--json"))
+               for path in (model, back)]
+    assert figures[0] == figures[1]
+
+
+def test_models_with_random_weights_work(run, tmp_path, config):
+    plm = tmp_path / "m.plm"
+    made = report(run("new", "--config", config, "-o", plm, "--random-seed", "5", "--json"))
+    assert made["seed"] == 5
+    assert made["architecture"] == "qwen3"
+    assert made["verified"] is True
+    assert made["bytes"] == plm.stat().st_size
+    answer = report(run("run", plm, "-p", "Hello", "-n", "4", "--json"))
+    assert answer["tokens_out"] >= 1
+    # Activations keep their size: the guesses are no surer than chance allows.
+    text = tmp_path / "text"
+    text.write_bytes(random.Random(1).randbytes(2000))
+    figures = report(run("perplexity", plm, text, "--ctx", "64", "--json"))
+    assert CONFIG["vocab_size"] / 2 < figures["perplexity"] < CONFIG["vocab_size"] * 4
+    tokens = run("tokenize", plm, "-f", text, "--json")
+    ids = json.loads(tokens.out)["ids"]
+    assert max(ids) < CONFIG["vocab_size"]
+
+
+def test_the_same_seed_makes_the_same_file(run, tmp_path, config):
+    def made(name, *flags):
+        report(run("new", "--config", config, "-o", tmp_path / name, "--json", *flags))
+        return (tmp_path / name).read_bytes()
+
+    first = made("a.plm")
+    assert first == made("b.plm", "--random-seed", "0", "--threads", "1")
+    assert first != made("c.plm", "--random-seed", "1")
+
+
+def test_the_text_report(run, tmp_path, config):
+    done = run("new", "--config", config, "-o", tmp_path / "m.plm")
+    assert done.returncode == 0
+    assert done.err == ""
+    assert "verified" in done.out
+    assert "u4 g64 zero4" in done.out and "RMS error" in done.out
+    done = run("convert", tmp_path / "m.plm", "-o", tmp_path / "m.gguf")
+    assert "Q4_1" in done.out and "exact" in done.out
+
+
+@pytest.mark.parametrize("arguments,text", [
+    ([], "-o"),
+    (["-o", "x.bin"], "expected a name that ends in .plm or .gguf"),
+    (["-o", "x.plm", "--type", "q4_1"], "type: expected int4, int8, f16 for a .plm file"),
+    (["-o", "x.gguf", "--type", "int4"], "type: expected q4_0, q4_1, q8_0, f16 for a .gguf file"),
+    (["-o", "x.plm", "--head-type", "3"], "head type: expected"),
+    (["-o", "x.plm", "--group-size", "48"], "group size: expected 32, 64 or 128, got 48"),
+    (["-o", "x.plm", "--group-size", "-1"], "--group-size"),
+    (["-o", "x.plm", "--offset", "zero"], "offset: expected none, zero4 or min_f16"),
+    (["-o", "x.plm", "--threads", "-3"], "--threads"),
+    (["-o", "x.plm", "--unknown"], "--unknown"),
+])
+def test_wrong_usage(run, tmp_path, config, arguments, text):
+    report(run("new", "--config", config, "-o", tmp_path / "m.plm", "--json"))
+    for command in (["convert", "m.plm"], ["new", "--config", config]):
+        done = run(*command, *arguments, cwd=tmp_path)
+        assert done.returncode == 2, done.err
+        assert done.out == ""
+        assert text in done.err and done.err.count("\n") == 1
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "m.plm"]
+
+
+def test_the_input_is_no_output(run, tmp_path, config):
+    path = tmp_path / "m.plm"
+    report(run("new", "--config", config, "-o", path, "--json"))
+    before = path.read_bytes()
+    done = run("convert", path, "-o", tmp_path / "." / "m.plm")
+    assert done.returncode == 2
+    assert "got the input" in done.err
+    assert path.read_bytes() == before
+
+
+def test_failed_work_leaves_nothing(run, tmp_path, config):
+    path = tmp_path / "m.gguf"
+    report(run("new", "--config", config, "-o", path, "--json"))
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(path.read_bytes()[:-100])
+    done = run("convert", cut, "-o", tmp_path / "x.plm")
+    assert done.returncode == 1
+    assert done.err.count("\n") == 1
+    assert not (tmp_path / "x.plm").exists()
+    done = run("convert", path, "-o", tmp_path / "none" / "x.plm")
+    assert done.returncode == 1
+    done = run("convert", tmp_path / "missing", "-o", tmp_path / "x.plm")
+    assert done.returncode == 1
+    done = run("new", "--config", "pocket-9b", "-o", tmp_path / "x.plm")
+    assert done.returncode == 2
+    assert "pocket-0.3b, qwen3-0.6b" in done.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "cut.gguf", "m.gguf"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of file size")
+def test_a_full_disk_is_an_error(program, tmp_path, config):
+    script = f"ulimit -f 100; trap '' XFSZ; exec '{program}' new --config '{config}' -o '{tmp_path}/m.plm'"
+    done = subprocess.run(["bash", "-c", script], env=environment_for(tmp_path / "home"), timeout=60,
+                          capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"m.plm" in done.stderr and done.stderr.count(b"\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def big_config(tmp_path):
+    path = tmp_path / "big.json"
+    path.write_text(json.dumps(CONFIG | {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8}))
+    return path
+
+
+def test_ctrl_c_leaves_nothing(program, tmp_path):
+    config = big_config(tmp_path)
+    process = subprocess.Popen([program, "new", "--config", config, "-o", tmp_path / "m.plm", "--threads", "1"],
+                               env=environment_for(tmp_path / "home"), stderr=subprocess.PIPE)
+    wait_for_part(tmp_path, process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"cancelled" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["big.json"]
+
+
+def test_a_killed_program_leaves_no_half_model(program, tmp_path):
+    config = big_config(tmp_path)
+    process = subprocess.Popen([program, "new", "--config", config, "-o", tmp_path / "m.plm", "--threads", "1"],
+                               env=environment_for(tmp_path / "home"))
+    wait_for_part(tmp_path, process)
+    process.kill()
+    process.wait(timeout=60)
+    assert not (tmp_path / "m.plm").exists()
+
+
+def wait_for_part(folder: pathlib.Path, process):
+    """Until something of the output is on the disk."""
+    for _ in range(2000):
+        if any(p.name.startswith("m.plm") for p in folder.iterdir()) and process.poll() is None:
+            return
+        time.sleep(0.005)
+    pytest.fail("the program wrote nothing, or was done too soon")
