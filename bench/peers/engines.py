@@ -11,7 +11,6 @@ import pathlib
 from dataclasses import dataclass, field
 
 HERE = pathlib.Path(__file__).resolve().parent
-MEMORY_IN, MEMORY_OUT = 1024, 128
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,7 @@ class Plan:
     depths: tuple = (4096, 16384, 32000)
     depth_tokens: int = 32
     long_prompt: int = 16384
+    memory: tuple = (1024, 128)  # tokens in and out
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _llama(engine, task, plan, threads):
     if task == "speed":
         return [(base + ["-p", _list(plan.prompts), "-n", str(plan.decode)], parse_llama_bench)]
     if task == "memory":
-        command = base + ["-p", "0", "-n", "0", "-pg", f"{MEMORY_IN},{MEMORY_OUT}"]
+        command = base + ["-p", "0", "-n", "0", "-pg", _list(plan.memory)]
         return [(command, lambda run: {"peak_rss_bytes": run.peak_rss_bytes})]
     if task == "startup" and probe:
         return [([probe, engine.path, str(threads), "startup"], lambda run: json.loads(run.output))]

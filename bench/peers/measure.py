@@ -56,17 +56,18 @@ def run_once(command, env=None, timeout_s=7200):
 
 
 def _wait(process, deadline):
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            process.returncode = status
-            return status, usage
-        if time.monotonic() > deadline:
+    """Status and use of the process; one that outlives the deadline, or us, is killed."""
+    pid = 0
+    try:
+        while not pid and time.monotonic() < deadline:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            time.sleep(0 if pid else 0.005)
+    finally:
+        if not pid:
             process.kill()
             _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = status
-            return status, usage
-        time.sleep(0.02)
+        process.returncode = status
+    return status, usage
 
 
 def run_undisturbed(command, env=None, tries=3, note=print):

@@ -38,9 +38,11 @@ def ratio(ours, peer, metric):
 
 
 def best_peer(rows, metric):
-    """The label of the fastest of {label: summary}, or None."""
+    """The label of the best of {label: summary}, or None: the fastest, or the one with the fewest bytes."""
     able = {label: row[metric]["median"] for label, row in rows.items() if metric in row}
-    return max(able, key=able.get) if able else None
+    if not able:
+        return None
+    return (min if metric.endswith("_bytes") else max)(able, key=able.get)
 
 
 def _number(value):
@@ -98,7 +100,7 @@ def speed_tables(summaries, ours_labels, model, threads, plan):
 
 
 def ratio_table(rows, ours_labels, metrics):
-    """A line for each of ours by each peer, and by the fastest of them in each column."""
+    """A line for each of ours by each peer, and by the best of them in each column."""
     peers = {label: row for label, row in rows.items() if label not in ours_labels}
     body = []
     for label in (label for label in rows if label in ours_labels):
@@ -106,7 +108,7 @@ def ratio_table(rows, ours_labels, metrics):
             found = [ratio(rows[label], row, metric) for metric in metrics]
             if any(found):
                 body.append([f"{label} ÷ {peer}", *("–" if r is None else f"{r:.2f}" for r in found)])
-        best = [best_peer(peers, metric) if not metric.endswith("_bytes") else None for metric in metrics]
+        best = [best_peer(peers, metric) for metric in metrics]
         found = [ratio(rows[label], peers[peer], m) if peer else None for peer, m in zip(best, metrics)]
         if any(found):
             body.append([f"**{label} ÷ best peer**", *("–" if r is None else f"**{r:.2f}**" for r in found)])

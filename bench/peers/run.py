@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import subprocess
 import sys
 
@@ -35,7 +36,7 @@ ISAS = {
     "avx2": {"POCKETLM_CPU": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 }
 QUICK = Plan(prompts=(512,), decode=32, depths=(4096,), depth_tokens=8, long_prompt=2048)
-TINY = Plan(prompts=(32,), decode=4, depths=(600,), depth_tokens=2, long_prompt=64)
+TINY = Plan(prompts=(32,), decode=4, depths=(600,), depth_tokens=2, long_prompt=64, memory=(64, 4))
 
 
 def parse_args(argv):
@@ -309,7 +310,11 @@ def main(argv=None):
     if args.setup_only:
         return 1 if failures else 0
     harness = Harness(args, failures)
-    harness.run_all(found)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        harness.run_all(found)
+    except KeyboardInterrupt:
+        failures.append("interrupted: the tables hold what was measured until then")
     result = {
         "facts": facts,
         "builds": setup_peers.ggml_variants(setup_peers.cpu_flags(), setup_peers.machine()),

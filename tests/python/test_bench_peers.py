@@ -121,7 +121,7 @@ def test_markdown_has_rates_shares_and_ratios():
     assert "| ours | 100 (90.0–140) | 90 % | – | – | 30.0 |" in text
     assert "| fast | 80.0 | 40 % | – | – | 60.0 |" in text
     assert "| ours ÷ slow | 2.00 | – |" in text and "| ours ÷ fast | 1.25 | 0.50 |" in text
-    assert "| **ours ÷ best peer** | **1.25** | – |" in text
+    assert "| **ours ÷ best peer** | **1.25** | **0.50** |" in text
     assert "- MNN: status 1" in text
 
 
