@@ -42,6 +42,7 @@ void EncodingScan::AddGroups(const RowCodes& row) {
     finite_ = finite_ && HalfIsFinite(row.scales[g]);
     if (row.mins.empty()) continue;
     finite_ = finite_ && HalfIsFinite(row.mins[g]);
+    if (!finite_) return;
     none_ = none_ && row.mins[g] == MinOfNone(row.scales[g]);
     zero4_ = zero4_ && IsZero4(row.scales[g], row.mins[g]);
   }
