@@ -13,8 +13,11 @@
 #include "kv_cache.h"
 #include "support/test_support.h"
 
-// AddressSanitizer, where it is compiled in, shall fail an impossible allocation as the system does.
+// A sanitizer that is compiled in shall fail an impossible allocation as the system does.
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() {
+  return "allocator_may_return_null=1";
+}
+extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options() {
   return "allocator_may_return_null=1";
 }
 
