@@ -106,11 +106,11 @@ struct AttentionArgs {
 // The largest sizes that a model brings.
 struct BackendLimits {
   size_t rows = 1;       // of one call
-  size_t cols = 0;       // inputs of a matrix
-  size_t num_heads = 1;  // of attention, as the next three
+  size_t cols = 0;       // inputs of a matrix, and outputs of a gated product
+  size_t num_heads = 1;  // of attention, exactly, as the next two
   size_t num_kv_heads = 1;
-  size_t head_dim = 0;
-  size_t positions = 0;
+  size_t head_dim = 0;   // at most 1024
+  size_t positions = 0;  // that a row of attention sees
 };
 
 // Not thread-safe: one call at a time (sessions that share a backend take turns; see src/runtime).
@@ -122,7 +122,8 @@ class Backend {
   virtual const char* name() const = 0;
   virtual int num_threads() const = 0;
 
-  // Makes room for the ops below with at most these sizes; without it they must not be called. kOutOfMemory.
+  // Makes room for the ops below within these limits; without it they must not be called. What earlier calls made
+  // room for in rows, cols and positions stays, as long as the heads are the same. kOutOfMemory.
   virtual Status Reserve(const BackendLimits& limits) = 0;
 
   // out[r] = scale * table[ids[r]], [ids.size(), table.cols]. Every id is in [0, table.rows).

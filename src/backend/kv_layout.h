@@ -29,10 +29,10 @@ constexpr bool KvIsQuantized(KvType type) { return type == KvType::kI8 || type =
 // Values that share a scale.
 constexpr size_t KvGroup(size_t head_dim) { return head_dim % 64 == 0 ? 64 : head_dim; }
 
-// Whether heads of this size can be stored: i8 takes multiples of 4, i4 powers of two from 8 on and multiples of
-// 64.
+// Whether heads of this size can be stored: i8 takes multiples of 4 up to 256 and multiples of 64, i4 powers of two
+// from 8 on and multiples of 64.
 constexpr bool KvTypeFits(KvType type, size_t head_dim) {
-  if (type == KvType::kI8) return head_dim % 4 == 0;
+  if (type == KvType::kI8) return head_dim % 4 == 0 && KvGroup(head_dim) <= 256;
   if (type != KvType::kI4) return true;
   const size_t group = KvGroup(head_dim);
   return group >= 8 && (group & (group - 1)) == 0;

@@ -34,39 +34,34 @@ struct BlockAttention::Queries {
 struct BlockAttention::Sizes {
   size_t heads, values, groups;
 
-  explicit Sizes(const BackendLimits& limits)
-      : heads(limits.num_heads / limits.num_kv_heads),
-        values(heads * limits.head_dim),
-        groups(heads * (limits.head_dim / KvGroup(limits.head_dim))) {}
+  Sizes(size_t num_heads, size_t num_kv_heads, size_t head_dim)
+      : heads(num_heads / num_kv_heads),
+        values(heads * head_dim),
+        groups(heads * (head_dim / KvGroup(head_dim))) {}
 
   size_t thread_floats() const {
     return RoundToLine(kRowsPerTask * values) + RoundToLine(kRowsPerTask * values / 4 + 1) +
            3 * RoundToLine(kRowsPerTask * groups) + 2 * RoundToLine(kRowsPerTask * heads) +
            2 * RoundToLine(heads) + RoundToLine(values) + 16;
   }
-  static size_t split_floats(const BackendLimits& limits) {
-    return CeilDiv(limits.positions, kAttentionBlock) * limits.num_heads * (limits.head_dim + 2);
-  }
 };
 
 uint64_t BlockAttention::Bytes(int num_threads, const BackendLimits& limits) {
-  if (limits.num_heads == 0 || limits.num_kv_heads == 0) return 0;
-  const size_t split = num_threads > 1 ? Sizes::split_floats(limits) : 0;
-  return (static_cast<uint64_t>(num_threads) * Sizes(limits).thread_floats() + split) *
-         sizeof(float);
+  if (limits.num_heads == 0 || limits.num_kv_heads == 0 || limits.head_dim == 0) return 0;
+  const Sizes sizes(limits.num_heads, limits.num_kv_heads, limits.head_dim);
+  const uint64_t split = uint64_t{CeilDiv(limits.positions, kAttentionBlock)} * limits.num_heads *
+                         (limits.head_dim + 2);
+  const auto threads = static_cast<uint64_t>(num_threads);
+  return (threads * sizes.thread_floats() + (num_threads > 1 ? split : 0)) * sizeof(float);
 }
 
 Status BlockAttention::Reserve(int num_threads, const BackendLimits& limits) {
-  if (limits.num_heads == limits_.num_heads && limits.num_kv_heads == limits_.num_kv_heads &&
-      limits.head_dim == limits_.head_dim && limits.positions <= limits_.positions) {
-    return OkStatus();
+  const uint64_t floats = Bytes(num_threads, limits) / sizeof(float);
+  if (floats == 0) return OkStatus();
+  if (floats > memory_.size()) {
+    POCKETLM_ASSIGN_OR_RETURN(memory_, AlignedBuffer<float>::Allocate(floats, "attention scratch"));
   }
-  POCKETLM_ASSIGN_OR_RETURN(
-      memory_, AlignedBuffer<float>::Allocate(Bytes(num_threads, limits) / sizeof(float),
-                                              "attention scratch"));
-  limits_ = limits;
-  thread_floats_ = Sizes(limits).thread_floats();
-  split_floats_ = static_cast<size_t>(num_threads) * thread_floats_;
+  thread_floats_ = Sizes(limits.num_heads, limits.num_kv_heads, limits.head_dim).thread_floats();
   return OkStatus();
 }
 
@@ -76,7 +71,7 @@ BlockAttention::Span BlockAttention::Visible(const AttentionArgs& args, size_t r
 }
 
 BlockAttention::Queries BlockAttention::ThreadQueries(const AttentionArgs& args, int thread) {
-  const Sizes sizes(limits_);
+  const Sizes sizes(args.num_heads, args.kv->num_kv_heads, args.kv->head_dim);
   Queries out;
   out.heads = args.num_heads / args.kv->num_kv_heads;
   out.row_values = sizes.values;
@@ -187,7 +182,7 @@ void BlockAttention::RunSplit(const AttentionArgs& args, ThreadPool* pool) {
     const Span visible = Visible(args, row);
     const size_t first = visible.begin / kAttentionBlock;
     const size_t blocks = (visible.end - 1) / kAttentionBlock + 1 - first;
-    float* partials = memory_.data() + split_floats_;
+    float* partials = memory_.data() + static_cast<size_t>(pool->num_threads()) * thread_floats_;
     const auto state = [&](size_t kv_head, size_t block) {
       const size_t index = (kv_head * blocks + block) * heads;
       float* max = partials + kv_heads * blocks * heads * dim;

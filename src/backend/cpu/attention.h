@@ -50,9 +50,7 @@ class BlockAttention {
 
   const CpuKernels& kernels_;
   AlignedBuffer<float> memory_;
-  BackendLimits limits_{.rows = 0, .num_heads = 0, .num_kv_heads = 0};
-  size_t thread_floats_ = 0;
-  size_t split_floats_ = 0;
+  size_t thread_floats_ = 0;  // of each thread; those of RunSplit follow
 };
 
 }  // namespace pocketlm

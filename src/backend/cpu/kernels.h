@@ -9,7 +9,7 @@
 //                overflow → inf, NaN → NaN
 // Kernels run on the calling thread, allocate nothing, check nothing (the callers guarantee the
 // shapes), and need no alignment beyond the element's own, for quantized rows 2 bytes, for packed planes,
-// panels and the key-value cache 64 bytes. Outputs alias no input except where a kernel says so. Calls on
+// panels and the codes of the key-value cache 64 bytes, for its scales 32. Outputs alias no input except where a kernel says so. Calls on
 // disjoint outputs may run at the same time.
 //
 // Included by files compiled for wide instruction sets: keep it free of anything that emits code.
@@ -127,7 +127,7 @@ struct CpuKernels {
   //   m = max of -inf and all s but NaNs, p[n] = exp(s[n] - m), l = sum(p) in lanes n mod 16,
   //   w[n] = p[n], or p[n] · v_scale[n] for quantized values (of each group),
   //   o[d] = fma(w[n], v[n][d], o[d]) from +0, ascending n; codes of quantized values enter as floats.
-  // A NaN or +inf score makes the whole head NaN.
+  // A NaN or +inf score makes the whole head NaN; its maximum, and the sign of a zero maximum, mean nothing.
   void (*attend_block)(const AttendBlockArgs& args, const AttentionState& state);
 
   // Takes a later block (m2, l2, o2) into what came before (m1, l1, o1): m = max(m1, m2),

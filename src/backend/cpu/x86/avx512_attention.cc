@@ -8,7 +8,6 @@ namespace pocketlm {
 namespace {
 
 constexpr int kMaxHeads = 7;
-constexpr size_t kTiles = kAttentionBlock / kKvTile;
 
 // Scores of a block, then exp(score - max), then what multiplies the values.
 struct Weights {
