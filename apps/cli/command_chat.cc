@@ -153,6 +153,7 @@ void AddChatCommand(CLI::App& program, Action* action) {
   flags->generation.AddTo(*command);
   flags->session.AddTo(
       *command, "Tokens that the context holds; 0 (default): the model's limit, at most 4096");
+  flags->session.AddActivationsTo(*command);
   command->footer(
       "Lines starting with / are commands: /reset, /help, /exit. Ctrl-C ends an answer, Ctrl-D "
       "leaves. Without a\n"

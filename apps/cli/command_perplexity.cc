@@ -68,6 +68,7 @@ void AddPerplexityCommand(CLI::App& program, Action* action) {
       ->required();
   command->add_option("FILE", flags->file, "The text; - is standard input")->required();
   flags->session.AddTo(*command, "Tokens of a window (default 512)");
+  flags->session.AddActivationsTo(*command);
   command->add_flag("--all", flags->all, "Score every token of the text, in overlapping windows");
   command
       ->add_option("--max-windows", flags->max_windows,

@@ -130,11 +130,11 @@ void PrintReport(const plm::Generation& answer, double load_ms, bool truncated) 
              {"tokens_out", result.tokens_out},
              {"truncated", truncated},
              {"timings", timings},
-             {"memory", MemoryJson(ReadMemoryFigures())}});
+             {"memory", MemoryJson(plm::MeasureMemory())}});
 }
 
 void PrintFigures(const plm_generate_result& result, double load_ms) {
-  const double peak = static_cast<double>(ReadMemoryFigures().peak_rss_bytes);
+  const double peak = static_cast<double>(plm::MeasureMemory().peak_rss_bytes);
   PrintNote(Printf(
       "%u tokens in (%.1f tok/s), %u out (%.1f tok/s), first token %.0f ms, load %.0f ms, "
       "peak memory %s, ended by %s",
@@ -201,6 +201,7 @@ void AddRunCommand(CLI::App& program, Action* action) {
   flags->generation.AddTo(*command);
   flags->session.AddTo(
       *command, "Tokens that the context holds; 0 (default): the model's limit, at most 4096");
+  flags->session.AddActivationsTo(*command);
   command->add_flag("--truncate", flags->truncate,
                     "Shorten a prompt that does not fit, in place of an error");
   command->add_flag("--json", flags->json, "Report as one JSON object");

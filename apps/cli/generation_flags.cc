@@ -15,7 +15,11 @@ namespace {
 constexpr double kFloatMax = 1e30;
 constexpr size_t kShownBytes = 200;  // of a wrong value in a message
 
-plm_kv_type KvType(const std::string& name) { return name == "f32" ? PLM_KV_F32 : PLM_KV_F16; }
+plm_kv_type KvType(const std::string& name) {
+  if (name == "f32") return PLM_KV_F32;
+  if (name == "int8") return PLM_KV_INT8;
+  return name == "int4" ? PLM_KV_INT4 : PLM_KV_F16;
+}
 
 plm_logit_bias ParseLogitBias(const std::string& text) {
   const size_t equals = text.find('=');
@@ -65,19 +69,36 @@ void SessionFlags::AddTo(CLI::App& command, const std::string& context_help) {
   command.add_option("--threads", threads, "Threads; 0 (default): what this machine grants")
       ->check(NumberIn(0, 1024));
   command.add_option("--ctx", context_length, context_help)->check(NumberIn(0, 1 << 24));
+  AddCacheFlagsTo(command);
+}
+
+void SessionFlags::AddCacheFlagsTo(CLI::App& command) {
   command
       .add_option("--chunk", prefill_chunk,
                   "Prompt tokens computed at once, 1 to 4096 (default 128)")
       ->check(NumberIn(1, 4096));
-  command.add_option("--kv-k", kv_k, "Type of the cached keys: f16 (default) or f32")
-      ->check(CLI::IsMember({"f16", "f32"}));
-  command.add_option("--kv-v", kv_v, "Type of the cached values: f16 (default) or f32")
-      ->check(CLI::IsMember({"f16", "f32"}));
+  const CLI::IsMember types({"f32", "f16", "int8", "int4"});
+  command
+      .add_option("--kv-k", kv_k,
+                  "Type of the cached keys: f32, f16, int8 (default), or int4, which some models "
+                  "bear badly")
+      ->check(types);
+  command.add_option("--kv-v", kv_v, "Type of the cached values: f32, f16, int8 (default) or int4")
+      ->check(types);
+}
+
+void SessionFlags::AddActivationsTo(CLI::App& command) {
+  command
+      .add_option("--activations", activations,
+                  "How activations meet quantized weights: int8 (default), or f32, slow, for "
+                  "accuracy studies")
+      ->check(CLI::IsMember({"int8", "f32"}));
 }
 
 plm_model_options SessionFlags::ModelOptions() const {
   plm_model_options options = plm_model_options_default();
   options.num_threads = threads;
+  options.activations = activations == "f32" ? PLM_ACTIVATIONS_F32 : PLM_ACTIVATIONS_INT8;
   return options;
 }
 

@@ -1,4 +1,4 @@
-// The flags that run and chat (and, in part, perplexity and inspect) share.
+// The flags that run and chat (and, in part, perplexity, inspect and bench) share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,15 +10,19 @@
 
 namespace pocketlm::cli {
 
-// --threads, --ctx, --chunk, --kv-k, --kv-v
+// --threads, --ctx, --chunk, --kv-k, --kv-v, --activations
 struct SessionFlags {
   int32_t threads = 0;
   uint32_t context_length = 0;
   uint32_t prefill_chunk = 0;
-  std::string kv_k = "f16";
-  std::string kv_v = "f16";
+  std::string kv_k = "int8";
+  std::string kv_v = "int8";
+  std::string activations = "int8";
 
   void AddTo(CLI::App& command, const std::string& context_help);
+  // --chunk, --kv-k, --kv-v
+  void AddCacheFlagsTo(CLI::App& command);
+  void AddActivationsTo(CLI::App& command);
   plm_model_options ModelOptions() const;
   plm_session_options SessionOptions() const;
 };

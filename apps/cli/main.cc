@@ -35,7 +35,10 @@ void AddCommands(CLI::App& program, Action* action) {
   AddChatCommand(program, action);
   AddTokenizeCommand(program, action);
   AddPerplexityCommand(program, action);
+  AddBenchCommand(program, action);
   AddInspectCommand(program, action);
+  AddConvertCommand(program, action);
+  AddNewCommand(program, action);
 }
 
 // Names the word that stands where a command should; CLI11 would only say that one is missing.
@@ -60,6 +63,14 @@ int ReportUsage(const CLI::App& program, const CLI::ParseError& error) {
   return kExitUsage;
 }
 
+// What the library warns of goes to standard error, a line that repeats only once.
+void ShowWarning(plm_log_level level, const char* message, void* user) {
+  auto* last = static_cast<std::string*>(user);
+  if (level != PLM_LOG_WARNING || *last == message) return;
+  *last = message;
+  PrintNote(message);
+}
+
 int RunAction(const Action& action) {
   try {
     return action();
@@ -78,6 +89,8 @@ int RunAction(const Action& action) {
 
 int Main(int argc, char** argv) {
   SetCharacterSet();
+  static std::string last_warning;
+  plm_set_log_callback(ShowWarning, &last_warning);
   CLI::App program("PocketLM: small Chinese/English language models, on this machine", "pocketlm");
   Action action;
   AddCommands(program, &action);

@@ -1,16 +1,17 @@
 #include "platform.h"
 
 #include <fcntl.h>
+#include <spawn.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <fstream>
 
 #include "cli_error.h"
 
@@ -26,21 +27,37 @@ int TerminalWidth() {
   return size.ws_col;
 }
 
-MemoryFigures ReadMemoryFigures() {
-  MemoryFigures figures;
-  std::ifstream status("/proc/self/status");
-  std::string line;
-  while (std::getline(status, line)) {
-    const auto read = [&line](const char* key, uint64_t* bytes) {
-      const size_t length = std::strlen(key);
-      if (line.compare(0, length, key) == 0)
-        *bytes = std::strtoull(line.c_str() + length, nullptr, 10) * 1024;
-    };
-    read("VmHWM:", &figures.peak_rss_bytes);
-    read("RssAnon:", &figures.anonymous_bytes);
-    read("RssFile:", &figures.file_bytes);
+std::optional<std::string> RunSelf(const std::vector<std::string>& arguments) {
+  std::vector<char*> words = {const_cast<char*>("pocketlm")};
+  for (const std::string& argument : arguments)
+    words.push_back(const_cast<char*>(argument.c_str()));
+  words.push_back(nullptr);
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) return std::nullopt;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], STDOUT_FILENO);
+  pid_t child = 0;
+  const bool started =
+      posix_spawn(&child, "/proc/self/exe", &actions, nullptr, words.data(), environ) == 0;
+  posix_spawn_file_actions_destroy(&actions);
+  close(pipe_ends[1]);
+  std::string output;
+  char buffer[4096];
+  while (started) {
+    const ssize_t count = read(pipe_ends[0], buffer, sizeof(buffer));
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) break;
+    output.append(buffer, static_cast<size_t>(count));
   }
-  return figures;
+  close(pipe_ends[0]);
+  if (!started) return std::nullopt;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return std::nullopt;
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
+  return output;
 }
 
 std::optional<std::string> RunPython(const std::string& script) {

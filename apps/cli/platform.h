@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace pocketlm::cli {
 
@@ -17,13 +18,9 @@ bool StderrIsTerminal();
 // Columns of the terminal on standard error; 80 if unknown.
 int TerminalWidth();
 
-// Memory of this process now, in bytes; zeros where the system does not tell.
-struct MemoryFigures {
-  uint64_t peak_rss_bytes = 0;   // high-water mark of the resident set
-  uint64_t anonymous_bytes = 0;  // resident, not backed by a file
-  uint64_t file_bytes = 0;       // resident pages of mapped files, the weights above all
-};
-MemoryFigures ReadMemoryFigures();
+// Runs this program again with `arguments` and returns its standard output, or nullopt if it could not run or its
+// status was not 0. Its standard error is ours.
+std::optional<std::string> RunSelf(const std::vector<std::string>& arguments);
 
 // Runs a program with `python3 -c script` (the script must not hold a single quote) and returns its standard
 // output, or nullopt if it could not run or its status was not 0. Standard error is dropped.

@@ -30,10 +30,11 @@ void WriteStdout(std::string_view text) {
 
 void PrintJson(const Json& report) { WriteStdout(ToJsonText(report) + "\n"); }
 
-Json MemoryJson(const MemoryFigures& figures) {
-  return {{"peak_rss_bytes", figures.peak_rss_bytes},
-          {"anonymous_bytes", figures.anonymous_bytes},
-          {"file_bytes", figures.file_bytes}};
+Json MemoryJson(const plm_memory_usage& usage) {
+  return {{"peak_rss_bytes", usage.peak_rss_bytes},
+          {"anonymous_bytes", usage.anonymous_bytes},
+          {"file_bytes", usage.file_bytes},
+          {"swap_bytes", usage.swap_bytes}};
 }
 
 std::string ReadWholeFile(const std::string& path) {

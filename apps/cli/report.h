@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "platform.h"
+#include "pocketlm/measure.h"
 
 namespace pocketlm::cli {
 
@@ -24,8 +24,8 @@ void WriteStdout(std::string_view text);
 // The same without throwing: false on failure.
 bool TryWriteStdout(std::string_view text);
 
-// {peak_rss_bytes, anonymous_bytes, file_bytes}
-Json MemoryJson(const MemoryFigures& figures);
+// {peak_rss_bytes, anonymous_bytes, file_bytes, swap_bytes}
+Json MemoryJson(const plm_memory_usage& usage);
 
 // All bytes of a file, of standard input if path is "-". Throws CliError if it cannot be read.
 std::string ReadWholeFile(const std::string& path);

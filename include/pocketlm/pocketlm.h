@@ -108,9 +108,16 @@ PLM_API const char* plm_tokenizer_piece(const plm_tokenizer* tokenizer, int32_t 
 
 typedef struct plm_model plm_model;
 
+/* How activations meet packed weights. */
+typedef enum plm_activations PLM_AS_INT {
+  PLM_ACTIVATIONS_INT8 = 0, /* default: quantized per token and group */
+  PLM_ACTIVATIONS_F32 = 1   /* slow, for accuracy studies */
+} plm_activations;
+
 typedef struct plm_model_options {
   size_t size_bytes;
   int32_t num_threads; /* 0 (default): min(affinity, CPU quota) */
+  plm_activations activations;
 } plm_model_options;
 PLM_API plm_model_options plm_model_options_default(void);
 
@@ -125,7 +132,7 @@ PLM_API const plm_tokenizer* plm_model_tokenizer(const plm_model* model);
 /* True if the model has a chat template. */
 PLM_API bool plm_model_has_chat_template(const plm_model* model);
 
-/* JSON: architecture, parameters, config, context_length, num_threads, cpu_variant, end_tokens,
+/* JSON: architecture, parameters, config, context_length, num_threads, cpu_variant, activations, end_tokens,
  * has_chat_template. */
 PLM_API plm_status plm_model_describe(const plm_model* model, char** json);
 
@@ -144,14 +151,21 @@ PLM_API plm_status plm_verify(const char* path);
 
 typedef struct plm_session plm_session;
 
-typedef enum plm_kv_type PLM_AS_INT { PLM_KV_F16 = 0, PLM_KV_F32 = 1 } plm_kv_type;
+/* How cached keys and values are kept. int8 and int4 have one fp16 scale per 64 values (int4: rotated). */
+typedef enum plm_kv_type PLM_AS_INT {
+  PLM_KV_F16 = 0,
+  PLM_KV_F32 = 1,
+  PLM_KV_INT8 = 2, /* f16 where the model's head size is no multiple of 4 */
+  PLM_KV_INT4 =
+      3 /* for long contexts; risky for keys: some models then answer badly (logged as a warning) */
+} plm_kv_type;
 
 struct plm_session_options {
   size_t size_bytes;
   uint32_t context_length; /* tokens; 0 (default): min(model's limit, 4096) */
   /* tokens computed at once, 1 … 4096; default 128; never changes results */
   uint32_t prefill_chunk;
-  plm_kv_type kv_k_type; /* default f16 */
+  plm_kv_type kv_k_type; /* default int8 */
   plm_kv_type kv_v_type;
 };
 PLM_API plm_session_options plm_session_options_default(void);

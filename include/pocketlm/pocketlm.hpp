@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "pocketlm/convert.h"
+#include "pocketlm/measure.h"
 #include "pocketlm/pocketlm.h"
 
 namespace plm {
@@ -123,9 +125,20 @@ class Model {
 using TextCallback = std::function<bool(std::string_view text)>;
 using ProgressCallback = std::function<bool(double fraction)>;
 
+namespace internal {
+inline bool CallProgress(double fraction, void* user) {
+  return (*static_cast<const ProgressCallback*>(user))(fraction);
+}
+}  // namespace internal
+
 struct Generation {
   std::string text;
   plm_generate_result result;
+};
+
+struct Benchmark {
+  plm_benchmark_result result;
+  std::string profile_json;
 };
 
 // One conversation. Keeps its model alive.
@@ -188,13 +201,29 @@ class Session {
                                    const ProgressCallback& progress = {}) {
     plm_perplexity_result result;
     result.size_bytes = sizeof(result);
-    const plm_progress_callback trampoline = [](double fraction, void* user) {
-      return (*static_cast<const ProgressCallback*>(user))(fraction);
-    };
     internal::Check(plm_session_perplexity(handle_.get(), text.data(), text.size(), options,
-                                           progress ? trampoline : nullptr,
+                                           progress ? internal::CallProgress : nullptr,
                                            const_cast<ProgressCallback*>(&progress), &result));
     return result;
+  }
+
+  // JSON; see plm_session_describe.
+  std::string Describe() const {
+    char* json = nullptr;
+    internal::Check(plm_session_describe(handle_.get(), &json));
+    return internal::TakeString(json);
+  }
+
+  Benchmark Time(const plm_benchmark_options* options = nullptr,
+                 const ProgressCallback& progress = {}) {
+    Benchmark out;
+    out.result.size_bytes = sizeof(out.result);
+    char* profile = nullptr;
+    internal::Check(
+        plm_session_benchmark(handle_.get(), options, progress ? internal::CallProgress : nullptr,
+                              const_cast<ProgressCallback*>(&progress), &out.result, &profile));
+    out.profile_json = internal::TakeString(profile);
+    return out;
   }
 
   plm_session* get() const { return handle_.get(); }
@@ -206,6 +235,58 @@ class Session {
   Model model_;
   std::unique_ptr<plm_session, Free> handle_;
 };
+
+// Memory of this process; see plm_measure_memory.
+inline plm_memory_usage MeasureMemory() {
+  plm_memory_usage result;
+  result.size_bytes = sizeof(result);
+  internal::Check(plm_measure_memory(&result));
+  return result;
+}
+
+// `path` may be empty: no file.
+inline plm_read_bandwidth MeasureReadBandwidth(const std::string& path, int32_t num_threads) {
+  plm_read_bandwidth result;
+  result.size_bytes = sizeof(result);
+  internal::Check(
+      plm_measure_read_bandwidth(path.empty() ? nullptr : path.c_str(), num_threads, &result));
+  return result;
+}
+
+inline std::string DescribeMachine() {
+  char* json = nullptr;
+  internal::Check(plm_describe_machine(&json));
+  return internal::TakeString(json);
+}
+
+inline plm_model_identity IdentifyModel(const std::string& path) {
+  plm_model_identity result;
+  result.size_bytes = sizeof(result);
+  internal::Check(plm_identify_model(path.c_str(), &result));
+  return result;
+}
+
+// The report as JSON; see plm_convert.
+inline std::string Convert(const std::string& input, const std::string& output,
+                           const plm_convert_options* options = nullptr,
+                           const ProgressCallback& progress = {}) {
+  char* json = nullptr;
+  internal::Check(plm_convert(input.c_str(), output.c_str(), options,
+                              progress ? internal::CallProgress : nullptr,
+                              const_cast<ProgressCallback*>(&progress), &json));
+  return internal::TakeString(json);
+}
+
+// The report as JSON; see plm_new_model.
+inline std::string NewModel(const std::string& output,
+                            const plm_new_model_options* options = nullptr,
+                            const ProgressCallback& progress = {}) {
+  char* json = nullptr;
+  internal::Check(plm_new_model(output.c_str(), options,
+                                progress ? internal::CallProgress : nullptr,
+                                const_cast<ProgressCallback*>(&progress), &json));
+  return internal::TakeString(json);
+}
 
 }  // namespace plm
 

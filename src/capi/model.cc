@@ -11,7 +11,9 @@ using namespace pocketlm::capi;  // NOLINT
 
 extern "C" {
 
-plm_model_options plm_model_options_default(void) { return {sizeof(plm_model_options), 0}; }
+plm_model_options plm_model_options_default(void) {
+  return {sizeof(plm_model_options), 0, PLM_ACTIVATIONS_INT8};
+}
 
 plm_status plm_model_load(const char* path, const plm_model_options* options, plm_model** out) {
   return Guard([&]() -> Status {
@@ -20,7 +22,14 @@ plm_status plm_model_load(const char* path, const plm_model_options* options, pl
     POCKETLM_ASSIGN_OR_RETURN(const plm_model_options read,
                               ReadOptions(options, plm_model_options_default()));
     auto handle = std::make_unique<plm_model>();
-    POCKETLM_ASSIGN_OR_RETURN(handle->model, Model::Load(path, read.num_threads));
+    if (read.activations != PLM_ACTIVATIONS_INT8 && read.activations != PLM_ACTIVATIONS_F32) {
+      return InvalidArgument("load: activations: expected a value of plm_activations (0, 1), got " +
+                             std::to_string(static_cast<int>(read.activations)));
+    }
+    POCKETLM_ASSIGN_OR_RETURN(
+        handle->model,
+        Model::Load(path, {.num_threads = read.num_threads,
+                           .float_activations = read.activations == PLM_ACTIVATIONS_F32}));
     handle->tokenizer.tokenizer = &handle->model->tokenizer();
     *out = handle.release();
     return OkStatus();

@@ -66,8 +66,8 @@ extern "C" {
 
 plm_session_options plm_session_options_default(void) {
   const SessionOptions defaults;
-  return {sizeof(plm_session_options), defaults.context_length, defaults.prefill_chunk, PLM_KV_F16,
-          PLM_KV_F16};
+  return {sizeof(plm_session_options), defaults.context_length, defaults.prefill_chunk, PLM_KV_INT8,
+          PLM_KV_INT8};
 }
 
 plm_status plm_session_create(plm_model* model, const plm_session_options* options,

@@ -8,7 +8,9 @@ namespace pocketlm::capi {
 inline Result<KvType> ToKvType(plm_kv_type type) {
   if (type == PLM_KV_F16) return KvType::kF16;
   if (type == PLM_KV_F32) return KvType::kF32;
-  return InvalidArgument("session: KV type: expected PLM_KV_F16 or PLM_KV_F32, got " +
+  if (type == PLM_KV_INT8) return KvType::kI8;
+  if (type == PLM_KV_INT4) return KvType::kI4;
+  return InvalidArgument("session: KV type: expected a value of plm_kv_type (0 to 3), got " +
                          std::to_string(static_cast<int>(type)));
 }
 

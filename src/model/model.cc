@@ -8,12 +8,14 @@
 
 namespace pocketlm {
 
-Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_threads) {
-  if (num_threads < 0 || num_threads > 1024) {
+Result<std::shared_ptr<Model>> Model::Load(const std::string& path, BackendOptions options) {
+  if (options.num_threads < 0 || options.num_threads > 1024) {
     return InvalidArgument("load: num_threads: expected 0 to 1024, got " +
-                           std::to_string(num_threads));
+                           std::to_string(options.num_threads));
   }
+  if (options.num_threads == 0) options.num_threads = AvailableCpus();
   std::shared_ptr<Model> model(new Model());
+  model->backend_options_ = options;
   POCKETLM_ASSIGN_OR_RETURN(model->source_, OpenModelSource(path));
   const ModelSource& source = model->source_;
   source.PrefetchWeights();
@@ -46,8 +48,7 @@ Result<std::shared_ptr<Model>> Model::Load(const std::string& path, int num_thre
   for (int32_t id = 0; id < model->tokenizer_->vocab_size(); ++id) {
     if (!model->tokenizer_->IsValid(id)) model->unused_ids_.push_back(id);
   }
-  POCKETLM_ASSIGN_OR_RETURN(model->backend_,
-                            CreateCpuBackend({.num_threads = num_threads > 0 ? num_threads : AvailableCpus()}));
+  POCKETLM_ASSIGN_OR_RETURN(model->backend_, CreateCpuBackend(options));
   return model;
 }
 

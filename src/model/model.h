@@ -20,8 +20,8 @@ namespace pocketlm {
 // Immutable apart from the backend, which sessions use in turns under compute_mutex(). Thread-safe.
 class Model {
  public:
-  // `num_threads` 0: AvailableCpus(). Weights stay mapped from the file, which must not change meanwhile.
-  static Result<std::shared_ptr<Model>> Load(const std::string& path, int num_threads);
+  // options.num_threads 0: AvailableCpus(). Weights stay mapped from the file, which must not change meanwhile.
+  static Result<std::shared_ptr<Model>> Load(const std::string& path, BackendOptions options);
 
   const ModelConfig& config() const { return source_.config; }
   // The files behind the model. Its tokenizer member is empty: tokenizer() took it over.
@@ -39,6 +39,8 @@ class Model {
   const std::vector<int32_t>& unused_ids() const { return unused_ids_; }
 
   Backend& backend() { return *backend_; }
+  // As loaded, with the number of threads that 0 stands for.
+  const BackendOptions& backend_options() const { return backend_options_; }
   std::mutex& compute_mutex() { return compute_mutex_; }
 
   // The template variables bos_token and eos_token; empty if the model has none.
@@ -57,6 +59,7 @@ class Model {
   bool chat_template_takes_parts_ = false;
   std::vector<int32_t> end_tokens_;
   std::vector<int32_t> unused_ids_;
+  BackendOptions backend_options_;
   std::unique_ptr<Backend> backend_;
   std::mutex compute_mutex_;
 };

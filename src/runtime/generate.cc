@@ -79,8 +79,7 @@ class AnswerLoop {
 
   // Samples one token and takes it into the session.
   Status Step() {
-    scratch_ = session_.logits_;
-    POCKETLM_ASSIGN_OR_RETURN(const int32_t id, sampler_.Sample(scratch_));
+    POCKETLM_ASSIGN_OR_RETURN(const int32_t id, sampler_.Sample(session_.logits_));
     ++result_.tokens_out;
     session_.tokens_.push_back(id);
     if (!options_.ignore_end_tokens && session_.model_->IsEndToken(id)) {
@@ -114,7 +113,6 @@ class AnswerLoop {
   Sampler sampler_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stop_matcher_;
-  std::vector<float> scratch_;  // the sampler changes its logits
   GenerateResult result_;
   bool done_ = false;
   bool cancelled_by_sink_ = false;

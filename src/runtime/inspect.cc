@@ -83,6 +83,13 @@ std::string TypeText(const TensorView& tensor) {
   return out;
 }
 
+ordered_json PlanJson(const MemoryPlan& plan) {
+  return {{"weights_bytes", plan.weights},
+          {"kv_bytes", plan.kv},
+          {"arena_bytes", plan.arena},
+          {"total_bytes", plan.total()}};
+}
+
 uint64_t CountParameters(const ModelSource& source) {
   uint64_t parameters = 0;
   for (const TensorView* tensor : source.Tensors()) {
@@ -130,7 +137,11 @@ Result<ordered_json> InspectFile(const std::string& path, const SessionOptions& 
   POCKETLM_ASSIGN_OR_RETURN(const SessionOptions resolved,
                             ResolveSessionOptions(options, source.config));
   const BackendOptions backend{.num_threads = AvailableCpus()};
-  const MemoryPlan plan = PlanMemory(source, resolved, backend);
+  ordered_json planned = PlanJson(PlanMemory(source, resolved, backend));
+  planned.update({{"context_length", resolved.context_length},
+                  {"num_threads", backend.num_threads},
+                  {"kv_k_type", KvTypeName(resolved.kv_k_type)},
+                  {"kv_v_type", KvTypeName(resolved.kv_v_type)}});
   ordered_json tensors = ordered_json::array();
   for (const TensorView* tensor : source.Tensors()) {
     tensors.push_back({{"name", Printable(tensor->name)},
@@ -141,17 +152,21 @@ Result<ordered_json> InspectFile(const std::string& path, const SessionOptions& 
   return ordered_json{{"architecture", ArchitectureName(source.config.architecture)},
                       {"parameters", CountParameters(source)},
                       {"config", ConfigToJson(source.config)},
-                      {"memory_plan",
-                       {{"context_length", resolved.context_length},
-                        {"num_threads", backend.num_threads},
-                        {"kv_k_type", KvTypeName(resolved.kv_k_type)},
-                        {"kv_v_type", KvTypeName(resolved.kv_v_type)},
-                        {"weights_bytes", plan.weights},
-                        {"kv_bytes", plan.kv},
-                        {"arena_bytes", plan.arena},
-                        {"total_bytes", plan.total()}}},
+                      {"memory_plan", std::move(planned)},
                       {"metadata", Metadata(source)},
                       {"tensors", std::move(tensors)}};
+}
+
+ordered_json DescribeSession(const Session& session) {
+  const SessionOptions& options = session.options();
+  const Model& model = session.model();
+  const BackendOptions& backend = model.backend_options();
+  return {{"context_length", options.context_length},
+          {"prefill_chunk", options.prefill_chunk},
+          {"kv_k_type", KvTypeName(options.kv_k_type)},
+          {"kv_v_type", KvTypeName(options.kv_v_type)},
+          {"num_threads", backend.num_threads},
+          {"memory_plan", PlanJson(PlanMemory(model.source(), options, backend))}};
 }
 
 ordered_json DescribeModel(Model& model) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 namespace pocketlm {
@@ -10,6 +11,26 @@ namespace {
 Status BadOption(const char* name, const char* expected, double got) {
   return InvalidArgument("sampling: " + std::string(name) + ": expected " + expected + ", got " +
                          std::to_string(got));
+}
+
+constexpr float kNotFinite = -std::numeric_limits<float>::infinity();
+
+// The largest finite value, kNotFinite if there is none. Lanes, so that compilers vectorize it.
+float LargestFinite(std::span<const float> values) {
+  constexpr size_t kLanes = 16;
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  float lanes[kLanes];
+  std::fill(std::begin(lanes), std::end(lanes), kNotFinite);
+  const auto take = [&lanes](size_t lane, float value) {
+    const float finite = std::abs(value) <= kLargest ? value : kNotFinite;
+    lanes[lane] = finite > lanes[lane] ? finite : lanes[lane];
+  };
+  size_t i = 0;
+  for (; i + kLanes <= values.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) take(lane, values[i + lane]);
+  }
+  for (; i < values.size(); ++i) take(0, values[i]);
+  return *std::max_element(std::begin(lanes), std::end(lanes));
 }
 
 constexpr uint64_t kPcgMultiplier = 6364136223846793005u;
@@ -69,6 +90,11 @@ void Sampler::ObservePrompt(std::span<const int32_t> ids) {
   }
 }
 
+bool Sampler::ChangesLogits() const {
+  return !options_.logit_bias.empty() || !seen_.empty() || options_.presence_penalty != 0.0f ||
+         options_.frequency_penalty != 0.0f;
+}
+
 void Sampler::Penalize(std::span<float> logits) const {
   for (const auto& [id, bias] : options_.logit_bias) logits[static_cast<size_t>(id)] += bias;
   for (size_t id = 0; id < seen_.size(); ++id) {
@@ -85,13 +111,21 @@ void Sampler::Penalize(std::span<float> logits) const {
 }
 
 Result<int32_t> Sampler::Greedy(std::span<const float> logits) const {
-  int32_t best = -1;
-  for (int32_t id = 0; id < vocab_size_; ++id) {
-    const float logit = logits[static_cast<size_t>(id)];
-    if (std::isfinite(logit) && (best < 0 || logit > logits[static_cast<size_t>(best)])) best = id;
+  constexpr size_t kBlock = 256;
+  const size_t size = static_cast<size_t>(vocab_size_);
+  float best = kNotFinite;
+  size_t best_begin = 0;
+  for (size_t begin = 0; begin < size; begin += kBlock) {
+    const float largest = LargestFinite(logits.subspan(begin, std::min(kBlock, size - begin)));
+    if (largest > best) {
+      best = largest;
+      best_begin = begin;
+    }
   }
-  if (best < 0) return Internal("sampling: no token has a finite logit");
-  return best;
+  if (best == kNotFinite) return Internal("sampling: no token has a finite logit");
+  size_t id = best_begin;
+  while (logits[id] != best) ++id;
+  return static_cast<int32_t>(id);
 }
 
 // Fills candidates_ with the finite logits after top-k, most likely first, probabilities relative to the first.
@@ -148,9 +182,13 @@ void Sampler::KeepMinP() {
   candidates_.resize(keep);
 }
 
-Result<int32_t> Sampler::Sample(std::span<float> logits) {
+Result<int32_t> Sampler::Sample(std::span<const float> logits) {
   POCKETLM_CHECK(logits.size() >= static_cast<size_t>(vocab_size_));
-  Penalize(logits);
+  if (ChangesLogits()) {
+    changed_.assign(logits.begin(), logits.begin() + vocab_size_);
+    Penalize(changed_);
+    logits = changed_;
+  }
   int32_t chosen = 0;
   if (options_.temperature == 0.0f) {
     POCKETLM_ASSIGN_OR_RETURN(chosen, Greedy(logits));

@@ -51,9 +51,10 @@ class Sampler {
   // Tells what the prompt holds, for the repetition penalty.
   void ObservePrompt(std::span<const int32_t> ids);
 
-  // Picks a token; it counts as part of the answer from then on. `logits` has at least vocab_size values and is
-  // used as scratch. Ties go to the lowest id. kInternal if no logit is finite (NaN counts as not finite).
-  Result<int32_t> Sample(std::span<float> logits);
+  // Picks a token; it counts as part of the answer from then on. `logits` has at least vocab_size values; they are
+  // copied only where a bias or a penalty changes some. Ties go to the lowest id. kInternal if no logit is finite
+  // (NaN counts as not finite).
+  Result<int32_t> Sample(std::span<const float> logits);
 
  private:
   struct Candidate {
@@ -62,6 +63,7 @@ class Sampler {
     double probability;
   };
 
+  bool ChangesLogits() const;
   void Penalize(std::span<float> logits) const;
   Result<int32_t> Greedy(std::span<const float> logits) const;
   Status CollectCandidates(std::span<const float> logits);
@@ -74,6 +76,7 @@ class Sampler {
   std::vector<bool> seen_;  // [vocab_size], only if a repetition penalty is on
   std::unordered_map<int32_t, uint32_t> answer_counts_;
   std::vector<Candidate> candidates_;  // most likely first
+  std::vector<float> changed_;         // [vocab_size], the logits after biases and penalties
 };
 
 }  // namespace pocketlm

@@ -3,7 +3,38 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/log.h"
+
 namespace pocketlm {
+
+namespace {
+
+Status ResolveKvType(const char* what, const ModelConfig& config, KvType* type) {
+  if (KvTypeFits(*type, config.head_dim)) return OkStatus();
+  if (*type == KvType::kI8) {
+    *type = KvType::kF16;
+    return OkStatus();
+  }
+  return Unsupported(std::string("session: ") + what + ": expected a type that holds heads of " +
+                     std::to_string(config.head_dim) + " values, got " + KvTypeName(*type) +
+                     "; use f16");
+}
+
+}  // namespace
+
+const char* KvTypeName(KvType type) {
+  switch (type) {
+    case KvType::kF32:
+      return "f32";
+    case KvType::kF16:
+      return "f16";
+    case KvType::kI8:
+      return "int8";
+    case KvType::kI4:
+      return "int4";
+  }
+  return "f16";
+}
 
 Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options,
                                              const ModelConfig& config) {
@@ -21,6 +52,8 @@ Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options,
                            std::to_string(out.prefill_chunk));
   }
   out.prefill_chunk = std::min(out.prefill_chunk, out.context_length);
+  POCKETLM_RETURN_IF_ERROR(ResolveKvType("kv_k_type", config, &out.kv_k_type));
+  POCKETLM_RETURN_IF_ERROR(ResolveKvType("kv_v_type", config, &out.kv_v_type));
   return out;
 }
 
@@ -35,6 +68,12 @@ Result<std::unique_ptr<Session>> Session::Create(std::shared_ptr<Model> model,
                                                  const SessionOptions& options) {
   const ModelConfig& config = model->config();
   POCKETLM_ASSIGN_OR_RETURN(const SessionOptions resolved, ResolveSessionOptions(options, config));
+  if (resolved.kv_k_type == KvType::kI4) {
+    Log(LogLevel::kWarning,
+        "session: keys in int4: some models (the Qwen2 family above all) then answer badly, most "
+        "of all on "
+        "long prompts; int8 keys are safe, with int4 values if memory is short");
+  }
   POCKETLM_ASSIGN_OR_RETURN(
       Decoder decoder,
       Decoder::Create(config, model->weights(), &model->backend(), resolved.prefill_chunk));
@@ -126,19 +165,28 @@ Status Session::ComputeLogits() {
   // The logits of a prompt that is computed whole come from running its last token again.
   if (computed_ == tokens_.size()) --computed_;
   logits_valid_ = false;
-  logits_.resize(model_->config().vocab_size);
   while (computed_ < tokens_.size()) {
     const size_t rows = std::min(tokens_.size() - computed_, decoder_.max_rows());
-    std::lock_guard<std::mutex> lock(model_->compute_mutex());
-    POCKETLM_RETURN_IF_ERROR(decoder_.Forward(std::span(tokens_).subspan(computed_, rows),
-                                              computed_, &cache_, &cancel_));
+    const bool last = computed_ + rows == tokens_.size();
+    POCKETLM_RETURN_IF_ERROR(
+        ComputeRows(std::span(tokens_).subspan(computed_, rows), computed_, last));
     computed_ += rows;
-    if (computed_ == tokens_.size()) decoder_.Logits(rows - 1, 1, logits_.data());
+  }
+  logits_valid_ = true;
+  return OkStatus();
+}
+
+Status Session::ComputeRows(std::span<const int32_t> ids, size_t first_position, bool with_logits) {
+  {
+    std::lock_guard<std::mutex> lock(model_->compute_mutex());
+    POCKETLM_RETURN_IF_ERROR(decoder_.Forward(ids, first_position, &cache_, &cancel_));
+    if (!with_logits) return OkStatus();
+    logits_.resize(model_->config().vocab_size);
+    decoder_.Logits(ids.size() - 1, 1, logits_.data());
   }
   for (int32_t id : model_->unused_ids()) {
     logits_[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
   }
-  logits_valid_ = true;
   return OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include "model/decoder.h"
 #include "model/kv_cache.h"
 #include "model/model.h"
+#include "runtime/benchmark.h"
 #include "runtime/chat_prompt.h"
 #include "runtime/sampler.h"
 
@@ -28,11 +29,15 @@ inline constexpr uint32_t kDefaultContextLength = 4096;
 struct SessionOptions {
   uint32_t context_length = 0;   // tokens; 0: min(model's limit, kDefaultContextLength)
   uint32_t prefill_chunk = 128;  // tokens, 1 … kMaxPrefillChunk; never changes results
-  KvType kv_k_type = KvType::kF16;
-  KvType kv_v_type = KvType::kF16;
+  KvType kv_k_type = KvType::kI8;
+  KvType kv_v_type = KvType::kI8;
 };
 
-// Fills in defaults and checks against the model. kInvalidArgument names what is wrong.
+// "f32", "f16", "int8", "int4".
+const char* KvTypeName(KvType type);
+
+// Fills in defaults and checks against the model. kInvalidArgument names what is wrong; kUnsupported for int4 and a
+// head size that it cannot hold. int8 becomes f16 where the head size is no multiple of 4.
 Result<SessionOptions> ResolveSessionOptions(const SessionOptions& options,
                                              const ModelConfig& config);
 
@@ -82,6 +87,9 @@ class Session {
                                                  const SessionOptions& options);
 
   size_t context_length() const { return cache_.capacity(); }
+  // As resolved by ResolveSessionOptions.
+  const SessionOptions& options() const { return options_; }
+  const Model& model() const { return *model_; }
 
   // Makes the running call end soon. Async-signal-safe.
   void Cancel() { cancel_.store(true, std::memory_order_relaxed); }
@@ -115,6 +123,10 @@ class Session {
   Result<PerplexityResult> Perplexity(std::string_view text, const PerplexityOptions& options,
                                       const ProgressSink& progress);
 
+  // Times runs of random tokens. Forgets all tokens. kInvalidArgument; kContextFull if depth + tokens do not fit;
+  // kCancelled by Cancel or by `progress`.
+  Result<BenchmarkResult> Benchmark(const BenchmarkOptions& options, const ProgressSink& progress);
+
  private:
   // Marks the session as in use for one call.
   class Lease {
@@ -132,6 +144,7 @@ class Session {
 
   friend class AnswerLoop;        // generate.cc
   friend class PerplexityScorer;  // perplexity.cc
+  friend class BenchmarkRunner;   // benchmark.cc
 
   Session(std::shared_ptr<Model> model, SessionOptions options, Decoder decoder, KvCache cache);
 
@@ -141,6 +154,9 @@ class Session {
   // Runs the tokens that are not computed yet; logits_ then follow the last one. On failure (kCancelled above
   // all) what was computed so far stays.
   Status ComputeLogits();
+  // Runs one chunk of tokens at first_position …; with_logits: logits_ then follow its last token, those of ids
+  // without a token being −infinity.
+  Status ComputeRows(std::span<const int32_t> ids, size_t first_position, bool with_logits);
 
   std::shared_ptr<Model> model_;
   SessionOptions options_;

@@ -96,19 +96,76 @@ TEST(ThreadPoolTest, StartsAndStopsWithoutWork) {
   for (int i = 0; i < 200; ++i) ThreadPool pool(1 + i % 5);
 }
 
+double ProcessCpuMs() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+// THR-D2: a thread on a slow core does less, and the others do its part.
+TEST(ThreadPoolTest, ThrD2ASlowThreadDoesLess) {
+  ThreadPool pool(3);
+  std::atomic<int> slow_chunks{0}, chunks{0};
+  pool.ParallelFor(300, 1, [&](size_t, size_t, int thread) {
+    if (thread == 1) {
+      ++slow_chunks;
+      while (chunks < 299) std::this_thread::yield();  // as slow as can be: until all else is done
+    }
+    ++chunks;
+  });
+  EXPECT_EQ(chunks, 300);
+  EXPECT_LE(slow_chunks, 1);
+}
+
+// THR-D2: who waits for a slow thread sleeps.
+TEST(ThreadPoolTest, ThrD2WaitingForASlowThreadCostsNoCpu) {
+  ThreadPool pool(4);
+  const double before = ProcessCpuMs();
+  WaitMeter meter;
+  // The caller too may be the one that sleeps, so two chunks do.
+  pool.ParallelFor(4, 1, [](size_t begin, size_t, int thread) {
+    if (begin >= 2 || thread == 1)
+      std::this_thread::sleep_for(std::chrono::milliseconds(thread == 0 ? 50 : 300));
+  });
+  EXPECT_LT(ProcessCpuMs() - before, 60.0);  // a spinning wait would use 250 ms or more
+}
+
+TEST(WaitMeterTest, AddsUpTheWaitingOfItsThread) {
+  ThreadPool pool(2);
+  std::atomic<bool> taken{false};
+  // The worker takes one of two chunks and keeps it for 100 ms; the caller waits for that.
+  const auto wait_for_worker = [&] {
+    taken = false;
+    pool.ParallelFor(2, 1, [&](size_t, size_t, int thread) {
+      if (thread == 1) {
+        taken = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      } else {
+        while (!taken) std::this_thread::yield();
+      }
+    });
+  };
+  wait_for_worker();
+  WaitMeter outer;
+  {
+    WaitMeter inner;
+    wait_for_worker();
+    EXPECT_GT(inner.ms(), 50.0);
+    EXPECT_LT(inner.ms(), 5000.0);
+  }
+  EXPECT_EQ(outer.ms(), 0.0);
+  wait_for_worker();
+  EXPECT_GT(outer.ms(), 50.0);
+}
+
 // Workers sleep soon after a loop: an idle pool must not burn CPU (THR-D2).
 TEST(ThreadPoolTest, IdlePoolCostsNoCpu) {
   ThreadPool pool(4);
   pool.ParallelFor(100, 1, [](size_t, size_t, int) {});
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  const auto cpu_ms = [] {
-    timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
-  };
-  const double before = cpu_ms();
+  const double before = ProcessCpuMs();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  EXPECT_LT(cpu_ms() - before, 30.0);  // three spinning workers would use 300 ms or more
+  EXPECT_LT(ProcessCpuMs() - before, 30.0);  // three spinning workers would use 300 ms or more
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TinyModelsTest, ::testing::ValuesIn(TinyModelNa
 TEST_P(TinyModelsTest, EveryPositionEqualsTransformers) {
   const TinyGolden golden(GetParam());
   for (const std::string& path : TinyModelForms(GetParam())) {
-    auto model = Model::Load(path, 1);
+    auto model = Model::Load(path, {.num_threads = 1});
     ASSERT_OK(model);
     const ForwardPass run = RunModel(model->get(), golden.prompts()[kAllPositionsPrompt]);
     ASSERT_EQ(run.all_logits.size(), golden.Array("all_logits", kAllPositionsPrompt).size());
@@ -84,7 +84,7 @@ TEST_P(TinyModelsTest, EveryPositionEqualsTransformers) {
 TEST_P(TinyModelsTest, EveryInnerLayerEqualsTransformers) {
   const TinyGolden golden(GetParam());
   for (const std::string& path : TinyModelForms(GetParam())) {
-    auto model = Model::Load(path, 1);
+    auto model = Model::Load(path, {.num_threads = 1});
     ASSERT_OK(model);
     const ForwardPass run = RunModel(model->get(), golden.prompts()[kAllPositionsPrompt]);
     ASSERT_EQ(run.hidden.size(), (*model)->config().num_hidden_layers);
@@ -104,7 +104,7 @@ TEST_P(TinyModelsTest, EveryInnerLayerEqualsTransformers) {
 
 TEST_P(TinyModelsTest, TheReportNamesTheFirstDivergingLayer) {
   const TinyGolden golden(GetParam());
-  auto model = Model::Load(TinyModelPath(GetParam(), "hf"), 1);
+  auto model = Model::Load(TinyModelPath(GetParam(), "hf"), {.num_threads = 1});
   ASSERT_OK(model);
   ForwardPass run = RunModel(model->get(), golden.prompts()[kAllPositionsPrompt]);
   run.hidden[1][0] += 10.0f;
@@ -116,13 +116,13 @@ TEST_P(TinyModelsTest, TheReportNamesTheFirstDivergingLayer) {
 
 TEST(TiedHeadTest, VocD1TopLevelAndTextConfig) {
   for (const char* name : {"tiny_qwen3", "tiny_gemma3_vlm"}) {
-    auto model = Model::Load(TinyModelPath(name, "hf"), 1);
+    auto model = Model::Load(TinyModelPath(name, "hf"), {.num_threads = 1});
     ASSERT_OK(model);
     EXPECT_TRUE((*model)->config().tie_word_embeddings) << name;
     EXPECT_EQ((*model)->weights().lm_head.data, (*model)->weights().embed_tokens.data)
         << name << ": stored once";
   }
-  auto untied = Model::Load(TinyModelPath("tiny_llama_untied", "hf"), 1);
+  auto untied = Model::Load(TinyModelPath("tiny_llama_untied", "hf"), {.num_threads = 1});
   ASSERT_OK(untied);
   EXPECT_NE((*untied)->weights().lm_head.data, (*untied)->weights().embed_tokens.data);
 }
@@ -142,7 +142,7 @@ TEST(TiedHeadTest, VocD1UntiedModelWithoutHeadIsALoadError) {
     }
     testing::WriteFileOrDie(JoinPath(folder, file), *content);
   }
-  auto model = Model::Load(folder, 1);
+  auto model = Model::Load(folder, {.num_threads = 1});
   ASSERT_FALSE(model.ok());
   EXPECT_THAT(model.status().message(), ::testing::HasSubstr("lm_head"));
 }

@@ -26,7 +26,8 @@ void CheckModel(const std::string& path, const std::string& name) {
     const auto text = ReadFile(text_path);
     ASSERT_OK(text);
     const plm::Model model = plm::Model::Load(path);
-    const plm_session_options session_options = ContextOf(figures.at("ctx"));
+    plm_session_options session_options = ContextOf(figures.at("ctx"));
+    session_options.kv_k_type = session_options.kv_v_type = PLM_KV_F16;  // llama.cpp's default
     plm::Session session(model, &session_options);
     plm_perplexity_options options = plm_perplexity_options_default();
     options.max_windows = figure.at("windows");
