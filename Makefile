@@ -11,11 +11,11 @@ export DEBIAN_FRONTEND := noninteractive
 export PROMPT JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test build run test unit asan tsan fuzz format bench-peers clean
+.PHONY: help setup setup-test build run test unit asan tsan fuzz aarch64 format bench-peers clean
 .NOTPARALLEL:
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
 setup: ## install what building and running needs
 	@tools/setup.sh build
@@ -31,7 +31,7 @@ run: build ## build, fetch the default model, answer PROMPT="…"
 	build/pocketlm pull smollm2-135m
 	build/pocketlm run smollm2-135m -p "$$PROMPT"
 
-test: setup-test ## everything: sanitizers, fuzzing, then all tests of the release build
+test: setup-test ## everything: sanitizers, fuzzing, ARM, then all tests of the release build
 	@tools/test.sh all
 
 unit: setup-test ## only the tests of the release build
@@ -46,6 +46,9 @@ tsan: setup-test ## threaded tests under TSan (g++)
 fuzz: setup-test ## unit tests and fuzz targets under ASan + UBSan (clang)
 	@tools/test.sh fuzz
 
+aarch64: setup-test ## ARM kernels, cross-compiled, and models on them, under qemu-user
+	@tools/test.sh aarch64
+
 format: setup-test ## clang-format over every C++ file of ours
 	@tools/format.sh
 
@@ -53,4 +56,4 @@ bench-peers: build ## set up llama.cpp and other engines in build-peers/, measur
 	python3 bench/peers/run.py $(PEERS)
 
 clean: ## remove the build folders and .venv
-	rm -rf build build-dev build-asan build-tsan build-fuzz .venv
+	rm -rf build build-dev build-asan build-tsan build-fuzz build-aarch64 .venv

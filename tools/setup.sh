@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what a stage needs and is missing; does nothing, quickly, where all is there.
 #   tools/setup.sh build    compiler, CMake, libraries, pip (it brings the models)
-#   tools/setup.sh test     the same, GoogleTest, clang with its sanitizers, and .venv for the Python tests
+#   tools/setup.sh test     the same, GoogleTest, clang with its sanitizers, a cross-compiler for ARM with qemu,
+#                           and .venv for the Python tests
 # Packages come from apt (as root, or through sudo) and from pip as it is configured.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,6 +18,10 @@ case "${stage}" in
     packages+=(
       clang-14 clang-format-14 git gzip libclang-rt-14-dev libgmock-dev libgtest-dev python3-venv
     )
+    # To test the ARM kernels on another machine; an ARM machine tests them as its own.
+    if [[ "$(uname -m)" != aarch64 ]]; then
+      packages+=(g++-12-aarch64-linux-gnu googletest qemu-user-static)
+    fi
     ;;
   *)
     echo "setup: unknown stage '${stage}'; use: tools/setup.sh build|test" >&2

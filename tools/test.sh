@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs one stage of the tests, or all of them (the release stage last):
-#   tools/test.sh all|release|fuzz|tsan|asan
+#   tools/test.sh all|release|fuzz|tsan|asan|aarch64
 # FUZZ_SECONDS  seconds of fuzzing per target after its kept corpus (default 15)
 # JOBS          parallel compilations and tests (default: all cores)
 # POCKETLM_REQUIRE_DATA=1  missing shared data or models fail instead of skipping (as in .ci/run)
@@ -83,18 +83,33 @@ run_asan() {
   ctest_without_models build-asan
 }
 
+# The kernels and the models on the emulated CPU; the same logits, bit for bit, as the other stages.
+run_aarch64() {
+  if [[ "$(uname -m)" == aarch64 ]]; then
+    stage "aarch64: this machine's own, tested by the release stage"
+    return
+  fi
+  stage "cross build for aarch64"
+  configure aarch64
+  cmake --build build-aarch64 -j "${jobs}" --target isa_test backend_test model_test
+  stage "ARM kernels and models under qemu-user"
+  ctest_without_models build-aarch64
+}
+
 case "${1:-all}" in
   all)
     run_fuzz
     run_tsan
+    run_aarch64
     run_release
     ;;
   release) run_release ;;
   fuzz) run_fuzz ;;
   tsan) run_tsan ;;
   asan) run_asan ;;
+  aarch64) run_aarch64 ;;
   *)
-    echo "test: unknown stage '$1'; use: tools/test.sh all|release|fuzz|tsan|asan" >&2
+    echo "test: unknown stage '$1'; use: tools/test.sh all|release|fuzz|tsan|asan|aarch64" >&2
     exit 2
     ;;
 esac
