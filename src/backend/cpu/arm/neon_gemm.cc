@@ -9,13 +9,16 @@ namespace {
 template <int N, int T>
 void Tile(const float* w, const float* x, size_t cols, float* y, size_t y_stride) {
   Lanes lanes[N][T];
+#pragma GCC unroll 2
   for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 3
     for (int t = 0; t < T; ++t) lanes[n][t] = ZeroLanes();
   }
   size_t i = 0;
   for (; i + kLanes <= cols; i += kLanes) {
 #pragma GCC unroll 4
     for (int quad = 0; quad < 4; ++quad) {
+      asm volatile("" ::: "memory");  // loads stay near their use: registers are short
       float32x4_t weights[N];
 #pragma GCC unroll 2
       for (int n = 0; n < N; ++n)
@@ -29,7 +32,9 @@ void Tile(const float* w, const float* x, size_t cols, float* y, size_t y_stride
       }
     }
   }
+#pragma GCC unroll 2
   for (int n = 0; n < N; ++n) {
+#pragma GCC unroll 3
     for (int t = 0; t < T; ++t) {
       const float* w_rest = w + static_cast<size_t>(n) * cols + i;
       if (i < cols)

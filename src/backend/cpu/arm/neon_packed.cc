@@ -76,7 +76,7 @@ void GemvOf(const PackedProductArgs& args) {
         __builtin_prefetch(ahead + 2 * g * kBytes + line);
       const int32x4_t zero = vdupq_n_s32(0);
       int32x4_t dots0[4] = {zero, zero, zero, zero}, dots1[4] = {zero, zero, zero, zero};
-#pragma GCC unroll 8
+#pragma GCC unroll 1
       for (size_t i = 0; i < kSize / 16; ++i) {
         const int8_t* codes = x.codes + g * kSize + 16 * i;
         const int8x16_t x0 = Broadcast8(codes), x1 = Broadcast8(codes + 8);

@@ -128,6 +128,7 @@ template <typename D, int R>
 void DotRows(DType type, const uint8_t* w, size_t row_bytes, size_t cols, const float* x,
              float* y) {
   Lanes lanes[R];
+#pragma GCC unroll 2
   for (int r = 0; r < R; ++r) lanes[r] = ZeroLanes();
   size_t i = 0;
   for (; i + 32 <= cols; i += 32, w += D::kBytes) {
@@ -135,6 +136,7 @@ void DotRows(DType type, const uint8_t* w, size_t row_bytes, size_t cols, const 
     for (int r = 0; r < R; ++r)
       FusedAdd32(D::Decode(w + static_cast<size_t>(r) * row_bytes), x + i, &lanes[r]);
   }
+#pragma GCC unroll 2
   for (int r = 0; r < R; ++r) {
     if (i < cols) {
       float rest[32];
