@@ -14,6 +14,13 @@ void Dequantize(DType type, const std::byte* src, size_t values, float* dst);
 void Gemv(DType type, const std::byte* w, size_t rows, size_t cols, const float* x, float* y);
 void Gemm(const float* panel, size_t panel_rows, size_t cols, const float* x, size_t x_rows,
           float* y, size_t y_stride);
+void QuantizeRow(const float* x, size_t cols, size_t group_size, int8_t* codes, float* scales,
+                 float* sums, int32_t* code_sums);
+void PackedProduct(const PackedProductArgs& args);  // packed_gemv and packed_gemm
+void AttendBlock(const AttendBlockArgs& args, const AttentionState& state);
+void MergeAttention(const AttentionState& block, size_t heads, size_t head_dim,
+                    const AttentionState& into);
+void RotateGroups(float* x, size_t count, size_t group);
 void RmsNorm(const float* x, size_t cols, const float* weight, float eps, float* y);
 void RopeHalves(float* x, size_t heads, size_t head_dim, const float* cos, const float* sin);
 void RopeInterleaved(float* x, size_t heads, size_t head_dim, const float* cos, const float* sin);

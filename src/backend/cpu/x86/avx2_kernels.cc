@@ -1,7 +1,5 @@
 // The AVX2 + FMA + F16C kernel table and its element-wise kernels.
 
-#include "backend/cpu/reference/attention.h"
-#include "backend/cpu/reference/packed.h"
 #include "backend/cpu/x86/avx2_common.h"
 
 namespace pocketlm {
@@ -117,12 +115,12 @@ const CpuKernels kAvx2Kernels = {
     .dequantize = avx2::Dequantize,
     .gemv = avx2::Gemv,
     .gemm = avx2::Gemm,
-    .quantize_row = reference::QuantizeRow,
-    .packed_gemv = reference::PackedGemm,
-    .packed_gemm = reference::PackedGemm,
-    .attend_block = reference::AttendBlock,
-    .merge_attention = reference::MergeAttention,
-    .rotate_groups = reference::RotateGroups,
+    .quantize_row = avx2::QuantizeRow,
+    .packed_gemv = avx2::PackedProduct,
+    .packed_gemm = avx2::PackedProduct,
+    .attend_block = avx2::AttendBlock,
+    .merge_attention = avx2::MergeAttention,
+    .rotate_groups = avx2::RotateGroups,
     .rms_norm = avx2::RmsNorm,
     .rope_halves = avx2::RopeHalves,
     .rope_interleaved = avx2::RopeInterleaved,

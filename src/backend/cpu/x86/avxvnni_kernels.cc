@@ -1,8 +1,7 @@
 // The AVX-VNNI kernel table: AVX2 with 256-bit dot products of bytes.
 
-#include "backend/cpu/reference/attention.h"
-#include "backend/cpu/reference/packed.h"
-#include "backend/cpu/x86/avx2_common.h"
+#include "backend/cpu/x86/avx2_entries.h"
+#include "backend/cpu/x86/avxvnni_entries.h"
 
 namespace pocketlm {
 
@@ -11,12 +10,12 @@ const CpuKernels kAvxVnniKernels = {
     .dequantize = avx2::Dequantize,
     .gemv = avx2::Gemv,
     .gemm = avx2::Gemm,
-    .quantize_row = reference::QuantizeRow,
-    .packed_gemv = reference::PackedGemm,
-    .packed_gemm = reference::PackedGemm,
-    .attend_block = reference::AttendBlock,
-    .merge_attention = reference::MergeAttention,
-    .rotate_groups = reference::RotateGroups,
+    .quantize_row = avx2::QuantizeRow,
+    .packed_gemv = avxvnni::PackedProduct,
+    .packed_gemm = avxvnni::PackedProduct,
+    .attend_block = avxvnni::AttendBlock,
+    .merge_attention = avx2::MergeAttention,
+    .rotate_groups = avx2::RotateGroups,
     .rms_norm = avx2::RmsNorm,
     .rope_halves = avx2::RopeHalves,
     .rope_interleaved = avx2::RopeInterleaved,
