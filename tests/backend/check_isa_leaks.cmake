@@ -1,11 +1,21 @@
-# cmake -DOBJDUMP=objdump -P check_isa_leaks.cmake LIBRARY.a …
+# cmake -DOBJDUMP=objdump -DARCH=x86|arm -P check_isa_leaks.cmake LIBRARY.a …
 #
-# Fails if an object of the static libraries uses VEX- or EVEX-coded instructions or tiles and is not one of
-# the avx2_*, avxvnni_*, avx512_* and amx_* files, or if one of those defines a weak symbol, which the linker
-# could pick for common code. Fails too if it sees no wide instruction in avx2_*, avx512_* or amx_* files at all:
-# then the check itself is broken.
+# Fails if an object of the static libraries uses instructions that not every CPU has and is not one of the files
+# that are dispatched to, or if one of those defines a weak symbol, which the linker could pick for common code.
+#   x86  VEX- or EVEX-coded instructions and tiles: avx2_*, avxvnni_*, avx512_* and amx_* files
+#   arm  dot products, matrix multiplication, bfloat16, atomics of ARMv8.1: neon_* files
+# Fails too if it sees no such instruction in the files of a kind: then the check itself is
+# broken.
 
-set(families avx2 avxvnni avx512 amx)
+if(ARCH STREQUAL "arm")
+  set(families neon)
+  set(wide_instruction
+    "\t(([su]|us|su)dot|([su]|us)mmla|bf(dot|mmla|cvt)[a-z0-9]*|(cas|swp|ldadd|ldset|ldclr)[a-z]*)\t[^\n]*")
+else()
+  set(families avx2 avxvnni avx512 amx)
+  set(wide_instruction
+    "\t((v|tile|tdp|ldtilecfg|sttilecfg)[a-z0-9]* [^\n]*|[^\n]*%([yz]mm|tmm|k[0-7])[^\n]*)")
+endif()
 string(JOIN "|" wide ${families})
 set(wide "^(${wide})_")
 set(seen)
@@ -22,9 +32,7 @@ foreach(i RANGE ${last})
   # One list item per line: brackets and semicolons would break the list.
   string(REGEX REPLACE "[][;]" " " code "${code}")
   string(REGEX REPLACE "[][;]" " " symbols "${symbols}")
-  string(REGEX MATCHALL
-    "[^\n]*file format[^\n]*|\t((v|tile|tdp|ldtilecfg|sttilecfg)[a-z0-9]* [^\n]*|[^\n]*%([yz]mm|tmm|k[0-7])[^\n]*)"
-    lines "${code}")
+  string(REGEX MATCHALL "[^\n]*file format[^\n]*|${wide_instruction}" lines "${code}")
   set(file "")
   set(file_is_wide FALSE)
   foreach(line IN LISTS lines)
@@ -54,7 +62,7 @@ foreach(i RANGE ${last})
     endif()
   endforeach()
 endforeach()
-foreach(family avx2 avxvnni avx512 amx)
+foreach(family ${families})
   if(NOT family IN_LIST seen)
     message(FATAL_ERROR "no wide instruction found in any ${family}_* file: is the check broken?")
   endif()
