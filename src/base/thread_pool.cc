@@ -35,7 +35,7 @@ uint32_t AwaitChange(const std::atomic<uint32_t>& value, uint32_t old) {
   return now;
 }
 
-thread_local WaitMeter* current_meter = nullptr;
+thread_local const WaitMeter* current_meter = nullptr;
 
 // The first chunk of share `share` of `shares`.
 size_t ShareBegin(size_t chunks, size_t shares, size_t share) { return chunks * share / shares; }

@@ -42,8 +42,8 @@ class WaitMeter {
 
  private:
   friend class ThreadPool;
-  WaitMeter* outer_;
-  double ms_ = 0.0;
+  const WaitMeter* outer_;
+  mutable double ms_ = 0.0;  // the pool adds to it, also where the meter is declared const
 };
 
 // Workers spin for about 20 µs after a loop and then sleep, so an idle pool costs no CPU.

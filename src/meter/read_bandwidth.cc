@@ -19,19 +19,25 @@ namespace pocketlm {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;  // claimed at once
-constexpr size_t kLanes = 16;                      // words: two cache lines
-constexpr size_t kPrefetchBytes = 2048;            // ahead of the loads
+constexpr size_t kLineBytes = 64;
+// Read side by side, and that far ahead: one core then keeps more cache lines under way than with one stream,
+// where the hardware's own prefetching is the limit.
+constexpr size_t kStreams = 4;
+constexpr size_t kPrefetchBytes = 1024;
 
-// The sum of the 64-bit words of `bytes`; a rest below 128 bytes is left out.
+// The sum of the 64-bit words of `bytes`; a rest below kStreams lines is left out.
 uint64_t SumWords(std::span<const std::byte> bytes) {
-  uint64_t lanes[kLanes] = {};
-  const std::byte* data = bytes.data();
-  for (size_t at = 0; at + sizeof(lanes) <= bytes.size(); at += sizeof(lanes)) {
-    __builtin_prefetch(data + at + kPrefetchBytes);
-    __builtin_prefetch(data + at + kPrefetchBytes + 64);
-    uint64_t words[kLanes];
-    std::memcpy(words, data + at, sizeof(words));
-    for (size_t i = 0; i < kLanes; ++i) lanes[i] += words[i];
+  constexpr size_t kWords = kLineBytes / sizeof(uint64_t);
+  uint64_t lanes[kWords] = {};
+  const size_t stream_bytes = bytes.size() / kStreams / kLineBytes * kLineBytes;
+  for (size_t at = 0; at < stream_bytes; at += kLineBytes) {
+    for (size_t stream = 0; stream < kStreams; ++stream) {
+      const std::byte* line = bytes.data() + stream * stream_bytes + at;
+      __builtin_prefetch(line + kPrefetchBytes);
+      uint64_t words[kWords];
+      std::memcpy(words, line, sizeof(words));
+      for (size_t i = 0; i < kWords; ++i) lanes[i] += words[i];
+    }
   }
   uint64_t sum = 0;
   for (const uint64_t lane : lanes) sum += lane;

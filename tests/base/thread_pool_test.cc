@@ -148,7 +148,7 @@ TEST(WaitMeterTest, AddsUpTheWaitingOfItsThread) {
   wait_for_worker();
   WaitMeter outer;
   {
-    WaitMeter inner;
+    const WaitMeter inner;
     wait_for_worker();
     EXPECT_GT(inner.ms(), 50.0);
     EXPECT_LT(inner.ms(), 5000.0);
