@@ -49,6 +49,16 @@ inline __m256i Broadcast4(const int8_t* x) {
   return out;
 }
 
+// Keeps the compiler from adding in another order, which takes more registers than there are.
+inline void Pin(__m256i* sum) { asm("" : "+x"(*sum)); }
+
+// sum + Σ code · x over pairs of bytes, in 16 bits; codes are nibbles.
+inline __m256i AddPairs(__m256i sum, __m256i codes, __m256i x) {
+  sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x));
+  Pin(&sum);
+  return sum;
+}
+
 inline __m256i WidenPairs(__m256i sums16) {
   return _mm256_madd_epi16(sums16, _mm256_set1_epi16(1));
 }
@@ -118,8 +128,8 @@ inline void AddNibbles(__m256i codes, __m256i x_low, __m256i x_high, __m256i* su
     *sum = DotAdd(*sum, LowNibbles(codes), x_low);
     *sum = DotAdd(*sum, HighNibbles(codes), x_high);
   } else {
-    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(LowNibbles(codes), x_low));
-    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(HighNibbles(codes), x_high));
+    *sum = AddPairs(*sum, LowNibbles(codes), x_low);
+    *sum = AddPairs(*sum, HighNibbles(codes), x_high);
   }
 }
 
@@ -131,6 +141,7 @@ inline void AddBytes(__m256i codes, __m256i x, __m256i* sum) {
     // |code| · 127 · 2 fits 16 bits.
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
     *sum = _mm256_add_epi32(*sum, WidenPairs(pairs));
+    Pin(sum);
   }
 }
 
@@ -222,7 +233,7 @@ void DirectRows(const PackedProductArgs& args, size_t row) {
   }
 }
 
-constexpr size_t kMaxDirectRows = 4;
+constexpr size_t kMaxDirectRows = 4;  // at once
 
 template <PackedType kType, OffsetType kOffset, int kSize>
 void DirectOfSize(const PackedProductArgs& args) {
@@ -314,8 +325,8 @@ inline void PanelDots(const std::byte* codes, const int8_t* x, size_t x_stride, 
           sum[0][t] = DotAdd(sum[0][t], first, x8);
           sum[1][t] = DotAdd(sum[1][t], second, x8);
         } else {
-          sum[0][t] = _mm256_add_epi16(sum[0][t], _mm256_maddubs_epi16(first, x8));
-          sum[1][t] = _mm256_add_epi16(sum[1][t], _mm256_maddubs_epi16(second, x8));
+          sum[0][t] = AddPairs(sum[0][t], first, x8);
+          sum[1][t] = AddPairs(sum[1][t], second, x8);
         }
       }
     }
@@ -371,8 +382,11 @@ void PanelRows(const PackedProductArgs& args, const Panel& panel, size_t row, si
   }
 }
 
+// Rows of x from which on unpacking pays.
+constexpr size_t kMinPanelRows = 16;
+
 // Rows of x at once: what 16 registers hold with their sums of two registers each.
-constexpr size_t kRowsAtOnce = kVnni ? 4 : 3;
+constexpr size_t kRowsAtOnce = 4;
 
 template <int kSize>
 void AllPanelRows(const PackedProductArgs& args, size_t tile, size_t tiles) {
@@ -439,7 +453,7 @@ inline PackedProductArgs SomeRows(const PackedProductArgs& args, size_t row, siz
 template <PackedType kType, OffsetType kOffset>
 void Product(const PackedProductArgs& args) {
   const Sizes<kType, kOffset> sizes(*args.w);
-  if (kType == PackedType::kU4 && args.x_rows > kMaxDirectRows) return PanelProduct<kOffset>(args);
+  if (kType == PackedType::kU4 && args.x_rows >= kMinPanelRows) return PanelProduct<kOffset>(args);
   for (size_t row = 0; row < args.x_rows; row += kMaxDirectRows) {
     DirectProduct<kType, kOffset>(
         SomeRows(args, row, Min(args.x_rows - row, kMaxDirectRows), sizes.cols, sizes.groups));
