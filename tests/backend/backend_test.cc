@@ -99,6 +99,15 @@ TEST(SelectCpuKernelsTest, EveryNameIsATableOrUnsupported) {
   EXPECT_EQ(found, testing::UsableTables().size());
 }
 
+// Where the build runs the tests on CPUs that it knows (see CMakeLists.txt), it says what they must get.
+TEST(SelectCpuKernelsTest, TakesWhatTheBuildExpects) {
+  const char* expected = std::getenv("POCKETLM_EXPECTED_KERNELS");
+  if (expected == nullptr) GTEST_SKIP() << "POCKETLM_EXPECTED_KERNELS names no table";
+  auto kernels = SelectCpuKernels("");
+  ASSERT_OK(kernels);
+  EXPECT_STREQ((*kernels)->name, expected);
+}
+
 TEST(SelectCpuKernelsTest, TablesAreWholeAndNamedOnce) {
   for (const CpuKernels* k : testing::UsableTables()) {
     for (const bool set :
