@@ -1,23 +1,12 @@
-// Softmax attention over one block of the cache on 256 bits, for AVX2 and, where __AVXVNNI__ is defined, with VPDPBUSD.
-// Included only by avx2_attention.cc and avxvnni_attention.cc, each of which compiles its own copy. Up to four query
-// heads share each load of a key or value.
+// Softmax attention over one block of the cache on 256 bits. Included only by avx2_attention.cc and
+// avxvnni_attention.cc, each of which compiles its own copy. Up to four query heads share each load of a key or value.
 #pragma once
 
 #include "backend/cpu/reference/attention.h"
-#include "backend/cpu/x86/avx2_common.h"
+#include "backend/cpu/x86/avx2_bytes.h"
 
 namespace pocketlm {
 namespace {
-
-#if defined(__AVXVNNI__)
-constexpr bool kVnni = true;
-inline __m256i DotAdd(__m256i sum, __m256i codes, __m256i x) {
-  return _mm256_dpbusd_avx_epi32(sum, codes, x);
-}
-#else
-constexpr bool kVnni = false;
-inline __m256i DotAdd(__m256i sum, __m256i, __m256i) { return sum; }  // not called
-#endif
 
 constexpr int kMaxHeads = 4;
 
@@ -42,114 +31,127 @@ inline void PrefetchRange(const std::byte* p, size_t bytes) {
     _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
 
-inline __m256i LoadCodes(const std::byte* p) {
-  return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
-}
-
-inline __m256i BroadcastInts(const int8_t* x) {
-  int value;
-  __builtin_memcpy(&value, x, 4);
-  return _mm256_set1_epi32(value);
-}
-
-inline __m256 LoadHalves(const void* p) {
-  return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p)));
-}
-
-inline __m256i WidenSums(__m256i sums16) { return _mm256_madd_epi16(sums16, _mm256_set1_epi16(1)); }
-
-// Adds the products of 4 biased i8 codes of 8 positions with 4 of the query.
-inline __m256i AddBytes(__m256i sum, __m256i biased, const int8_t* q) {
-  const __m256i x = BroadcastInts(q);
-  if constexpr (kVnni) return DotAdd(sum, biased, x);
-  // |code| · |query| · 2 fits 16 bits.
-  const __m256i codes = _mm256_xor_si256(biased, _mm256_set1_epi8(-128));
-  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
-  return _mm256_add_epi32(sum, WidenSums(pairs));
-}
-
-// Σ q_code · k_code of one group for 8 positions and H heads; k: 64 bytes apart. The bias is taken off.
-template <int H>
+// Σ q_code · k_code of one group for 8·V positions and H heads. The bias is taken off.
+template <int H, int V>
 inline void ByteDots(const std::byte* k, const int8_t* q, size_t dim, size_t group,
-                     const int32_t* q_sums, size_t groups, __m256i (&dot)[H]) {
+                     const int32_t* q_sums, size_t groups, __m256i (&dot)[H][V]) {
 #pragma GCC unroll 4
-  for (int h = 0; h < H; ++h)
-    dot[h] = kVnni ? _mm256_set1_epi32(-128 * q_sums[static_cast<size_t>(h) * groups])
-                   : _mm256_setzero_si256();
+  for (size_t h = 0; h < H; ++h) {
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i)
+      dot[h][i] = kVnni ? _mm256_set1_epi32(-128 * q_sums[h * groups]) : _mm256_setzero_si256();
+  }
   for (size_t d = 0; d < group; d += 4, k += 64) {
-    const __m256i codes = LoadCodes(k);
+    __m256i codes[V];
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) codes[i] = LoadBytes(k + 32 * i);
 #pragma GCC unroll 4
-    for (int h = 0; h < H; ++h)
-      dot[h] = AddBytes(dot[h], codes, q + static_cast<size_t>(h) * dim + d);
+    for (size_t h = 0; h < H; ++h) {
+      const __m256i x = Broadcast4(q + h * dim + d);
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i)
+        dot[h][i] =
+            kVnni ? DotAdd(dot[h][i], codes[i], x) : AddSigned(dot[h][i], Biased(codes[i]), x);
+    }
   }
 }
 
-template <int H>
-inline void NibbleDots(const std::byte* k, const int8_t* q, size_t dim, size_t group,
-                       const int32_t* q_sums, size_t groups, __m256i (&dot)[H]) {
+// Adds the products of up to 32 dimensions from `begin` on: to sums of 16 bits in AVX2.
+template <int H, int V>
+inline void AddNibbleDots(const std::byte* k, const int8_t* q, size_t dim, size_t begin, size_t end,
+                          __m256i (&sum)[H][V]) {
+  for (size_t d = begin; d < end; d += 8) {
+    __m256i low[V], high[V];
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) {
+      const __m256i codes = LoadBytes(k + 8 * d + 32 * i);
+      low[i] = LowNibbles(codes);
+      high[i] = HighNibbles(codes);
+    }
 #pragma GCC unroll 4
-  for (int h = 0; h < H; ++h)
-    dot[h] = _mm256_set1_epi32(-8 * q_sums[static_cast<size_t>(h) * groups]);
-  const __m256i mask = _mm256_set1_epi8(15);
-  for (size_t d = 0; d < group; d += 8, k += 64) {
-    const __m256i codes = LoadCodes(k);
-    const __m256i low = _mm256_and_si256(codes, mask);
-    const __m256i high = _mm256_and_si256(_mm256_srli_epi16(codes, 4), mask);
-#pragma GCC unroll 4
-    for (int h = 0; h < H; ++h) {
-      const int8_t* from = q + static_cast<size_t>(h) * dim + d;
-      if constexpr (kVnni) {
-        dot[h] = DotAdd(DotAdd(dot[h], low, BroadcastInts(from)), high, BroadcastInts(from + 4));
-      } else {
-        const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(low, BroadcastInts(from)),
-                                               _mm256_maddubs_epi16(high, BroadcastInts(from + 4)));
-        dot[h] = _mm256_add_epi32(dot[h], WidenSums(pairs));
+    for (size_t h = 0; h < H; ++h) {
+      const __m256i x0 = Broadcast4(q + h * dim + d), x1 = Broadcast4(q + h * dim + d + 4);
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i) {
+        sum[h][i] = kVnni ? DotAdd(sum[h][i], low[i], x0) : AddPairs(sum[h][i], low[i], x0);
+        sum[h][i] = kVnni ? DotAdd(sum[h][i], high[i], x1) : AddPairs(sum[h][i], high[i], x1);
       }
     }
   }
 }
 
-// Scores of 8 positions against keys of codes; `codes` and `scales` of the first of them.
-template <int H, KvType kType>
-inline void CodeScores(const AttendBlockArgs& args, size_t head, const std::byte* codes,
-                       const uint16_t* scales, __m256 (&s)[H]) {
-  const size_t dim = args.head_dim, group = GroupOf(dim), groups = dim / group;
+template <int H, int V>
+inline void NibbleDots(const std::byte* k, const int8_t* q, size_t dim, size_t group,
+                       const int32_t* q_sums, size_t groups, __m256i (&dot)[H][V]) {
 #pragma GCC unroll 4
-  for (int h = 0; h < H; ++h) s[h] = _mm256_setzero_ps();
-  for (size_t g = 0; g < groups; ++g) {
-    const int8_t* q = args.q_codes + head * dim + g * group;
-    const size_t at = head * groups + g;
-    __m256i dot[H];
-    if constexpr (kType == KvType::kI8) {
-      ByteDots<H>(codes + g * group * 16, q, dim, group, args.q_code_sums + at, groups, dot);
-    } else {
-      NibbleDots<H>(codes + g * group * 8, q, dim, group, args.q_code_sums + at, groups, dot);
-    }
-    const __m256 scale = LoadHalves(scales + g * kKvTile);
+  for (size_t h = 0; h < H; ++h) {
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) dot[h][i] = _mm256_set1_epi32(-8 * q_sums[h * groups]);
+  }
+  if constexpr (kVnni) return AddNibbleDots(k, q, dim, 0, group, dot);
+  for (size_t begin = 0; begin < group; begin += 32) {
+    __m256i sum[H][V];
 #pragma GCC unroll 4
     for (int h = 0; h < H; ++h) {
-      const __m256 q_scale =
-          _mm256_broadcast_ss(args.q_scales + at + static_cast<size_t>(h) * groups);
-      s[h] = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(dot[h]), q_scale), scale, s[h]);
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i) sum[h][i] = _mm256_setzero_si256();
+    }
+    AddNibbleDots(k, q, dim, begin, Min(begin + 32, group), sum);
+#pragma GCC unroll 4
+    for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i) dot[h][i] = _mm256_add_epi32(dot[h][i], WidenPairs(sum[h][i]));
     }
   }
 }
 
-// Scores of 8 positions against float keys.
-template <int H, KvType kType>
+// Scores of 8·V positions against keys of codes; `codes` and `scales` of the first of them.
+template <int H, int V, KvType kType>
+inline void CodeScores(const AttendBlockArgs& args, size_t head, const std::byte* codes,
+                       const uint16_t* scales, __m256 (&s)[H][V]) {
+  const size_t dim = args.head_dim, group = GroupOf(dim), groups = dim / group;
+  for (size_t g = 0; g < groups; ++g) {
+    const int8_t* q = args.q_codes + head * dim + g * group;
+    const size_t at = head * groups + g;
+    __m256i dot[H][V];
+    if constexpr (kType == KvType::kI8) {
+      ByteDots(codes + g * group * 16, q, dim, group, args.q_code_sums + at, groups, dot);
+    } else {
+      NibbleDots(codes + g * group * 8, q, dim, group, args.q_code_sums + at, groups, dot);
+    }
+    __m256 scale[V];
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) scale[i] = LoadHalves(scales + g * kKvTile + 8 * i);
+#pragma GCC unroll 4
+    for (size_t h = 0; h < H; ++h) {
+      const __m256 q_scale = _mm256_broadcast_ss(args.q_scales + at + h * groups);
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i) {
+        const __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(dot[h][i]), q_scale);
+        s[h][i] = _mm256_fmadd_ps(value, scale[i], s[h][i]);
+      }
+    }
+  }
+}
+
+// Scores of 8·V positions against float keys.
+template <int H, int V, KvType kType>
 inline void FloatScores(const AttendBlockArgs& args, size_t head, const std::byte* k,
-                        __m256 (&s)[H]) {
+                        __m256 (&s)[H][V]) {
   const float* q = args.q + head * args.head_dim;
-#pragma GCC unroll 4
-  for (int h = 0; h < H; ++h) s[h] = _mm256_setzero_ps();
   for (size_t d = 0; d < args.head_dim; ++d) {
-    const __m256 keys = kType == KvType::kF16
-                            ? LoadHalves(k + 32 * d)
-                            : _mm256_loadu_ps(reinterpret_cast<const float*>(k + 64 * d));
+    __m256 keys[V];
+#pragma GCC unroll 2
+    for (int i = 0; i < V; ++i) {
+      keys[i] = kType == KvType::kF16
+                    ? LoadHalves(k + 32 * d + 16 * i)
+                    : _mm256_loadu_ps(reinterpret_cast<const float*>(k + 64 * d + 32 * i));
+    }
 #pragma GCC unroll 4
-    for (int h = 0; h < H; ++h) {
-      const __m256 query = _mm256_broadcast_ss(q + static_cast<size_t>(h) * args.head_dim + d);
-      s[h] = _mm256_fmadd_ps(query, keys, s[h]);
+    for (size_t h = 0; h < H; ++h) {
+      const __m256 query = _mm256_broadcast_ss(q + h * args.head_dim + d);
+#pragma GCC unroll 2
+      for (int i = 0; i < V; ++i) s[h][i] = _mm256_fmadd_ps(query, keys[i], s[h][i]);
     }
   }
 }
@@ -161,19 +163,29 @@ void Scores(const AttendBlockArgs& args, size_t head, Weights* weights) {
   const size_t value_bytes = kKvTile * CodeBytes(args.v_type, dim);
   // Bytes from the first 8 positions of a tile to the others.
   constexpr size_t kSecond = kType == KvType::kF16 ? 16 : 32;
+  constexpr int V = 2;
   for (size_t tile = args.begin / kKvTile; tile * kKvTile < args.end; ++tile) {
     if (head == 0) PrefetchRange(args.v + tile * value_bytes, value_bytes);
-    for (size_t half = 0; half < 2; ++half) {
+    for (size_t half = 0; half < 2; half += V) {
       const std::byte* k = args.k + tile * tile_bytes + half * kSecond;
-      __m256 s[H];
+      __m256 s[H][V];
+#pragma GCC unroll 4
+      for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 2
+        for (int i = 0; i < V; ++i) s[h][i] = _mm256_setzero_ps();
+      }
       if constexpr (IsQuantized(kType)) {
         const uint16_t* scales = args.k_scales + tile * kKvTile * (dim / GroupOf(dim)) + 8 * half;
-        CodeScores<H, kType>(args, head, k, scales, s);
+        CodeScores<H, V, kType>(args, head, k, scales, s);
       } else {
-        FloatScores<H, kType>(args, head, k, s);
+        FloatScores<H, V, kType>(args, head, k, s);
       }
 #pragma GCC unroll 4
-      for (int h = 0; h < H; ++h) _mm256_store_ps(weights->p[h] + tile * kKvTile + 8 * half, s[h]);
+      for (int h = 0; h < H; ++h) {
+#pragma GCC unroll 2
+        for (size_t i = 0; i < V; ++i)
+          _mm256_store_ps(weights->p[h] + tile * kKvTile + 8 * (half + i), s[h][i]);
+      }
     }
   }
 }
@@ -234,24 +246,24 @@ void Values(const AttendBlockArgs& args, const float (&w)[kMaxHeads][kAttentionB
   __m256 o[H][D];
 #pragma GCC unroll 4
   for (int h = 0; h < H; ++h) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int j = 0; j < D; ++j) o[h][j] = _mm256_setzero_ps();
   }
   for (size_t n = args.begin; n < args.end; ++n, row += row_bytes) {
     if (d == 0) PrefetchRange(next_keys + n * key_bytes, key_bytes);
     __m256 v[D];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int j = 0; j < D; ++j) v[j] = LoadValues<kType>(row, d + 8 * static_cast<size_t>(j));
 #pragma GCC unroll 4
     for (int h = 0; h < H; ++h) {
       const __m256 weight = _mm256_broadcast_ss(&w[h][n]);
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int j = 0; j < D; ++j) o[h][j] = _mm256_fmadd_ps(weight, v[j], o[h][j]);
     }
   }
 #pragma GCC unroll 4
   for (int h = 0; h < H; ++h) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int j = 0; j < D; ++j)
       _mm256_storeu_ps(out + static_cast<size_t>(h) * args.head_dim + d + 8 * j, o[h][j]);
   }
@@ -279,8 +291,10 @@ void AllValues(const AttendBlockArgs& args, Weights* weights, float* out) {
   for (size_t begin = 0; begin < dim; begin += group) {
     if (IsQuantized(kType)) ScaleWeights(args, H, begin / group, dim / group, weights);
     const auto& w = IsQuantized(kType) ? weights->scaled : weights->p;
+    // About 8 chains of fused multiply-adds hide each other's latency.
+    constexpr size_t kWide = H == 4 ? 2 : 4;
     size_t d = begin;
-    for (; d + 16 <= begin + group; d += 16) Values<H, 2, kType>(args, w, d, out);
+    for (; d + 8 * kWide <= begin + group; d += 8 * kWide) Values<H, kWide, kType>(args, w, d, out);
     for (; d + 8 <= begin + group; d += 8) Values<H, 1, kType>(args, w, d, out);
   }
 }

@@ -1,6 +1,6 @@
 // Products of packed weights with int8 activations in AVX2, and the quantization of activations.
 
-#include "backend/cpu/x86/avx2_packed.h"
+#include "backend/cpu/x86/avx2_panel.h"
 
 namespace pocketlm {
 namespace {
