@@ -160,11 +160,24 @@ void GemvRows(DType type, const std::byte* w, size_t rows, size_t cols, const fl
   if (n < rows) DotRows<D, 1>(type, p + n * row_bytes, row_bytes, cols, x, y + n);
 }
 
+// Bytes of 256 values of the types below.
+constexpr size_t BytesOf256(DType type) {
+  switch (type) {
+    case DType::kQ4_K:
+      return 144;
+    case DType::kQ5_1:
+      return 192;
+    case DType::kQ6_K:
+      return 210;
+    default:  // Q5_0, Q5_K
+      return 176;
+  }
+}
+
 // Types of 256 values and of five bits: through memory.
 void GemvThroughMemory(DType type, const std::byte* w, size_t rows, size_t cols, const float* x,
                        float* y) {
   constexpr size_t kChunk = 256;  // a multiple of every block
-  const DTypeInfo& info = GetDTypeInfo(type);
   for (size_t n = 0; n < rows; ++n) {
     Lanes lanes = ZeroLanes();
     for (size_t i = 0; i < cols; i += kChunk) {
@@ -172,7 +185,7 @@ void GemvThroughMemory(DType type, const std::byte* w, size_t rows, size_t cols,
       const size_t count = Min(kChunk, cols - i);
       reference::Dequantize(type, w, count, values);
       for (size_t j = 0; j < count; j += kLanes) FusedAdd(values + j, x + i + j, &lanes);
-      w += count / info.block_values * info.block_bytes;
+      w += count * BytesOf256(type) / kChunk;
     }
     y[n] = ReduceLanes(lanes);
   }
