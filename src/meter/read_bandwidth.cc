@@ -60,14 +60,14 @@ double MedianRate(ThreadPool* pool, std::span<const std::byte> bytes, int repeat
   return Summarize(std::move(rates)).median;
 }
 
-// Not a constant page: the system could share those.
+// Every page differs: the system could share equal ones.
 void Fill(ThreadPool* pool, AlignedBuffer<std::byte>* buffer) {
   const size_t pieces = (buffer->size() - 1) / kPieceBytes + 1;
   pool->ParallelFor(pieces, 1, [&](size_t begin, size_t, int) {
     const size_t at = begin * kPieceBytes;
     const size_t count = std::min(kPieceBytes, buffer->size() - at);
     for (size_t i = 0; i < count; ++i)
-      buffer->data()[at + i] = static_cast<std::byte>((at + i) * 167 >> 3);
+      buffer->data()[at + i] = static_cast<std::byte>(i ^ i >> 12 ^ begin);
   });
 }
 

@@ -1,8 +1,8 @@
 #include "runtime/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <iterator>
 #include <limits>
 
 namespace pocketlm {
@@ -13,24 +13,23 @@ Status BadOption(const char* name, const char* expected, double got) {
                          std::to_string(got));
 }
 
-constexpr float kNotFinite = -std::numeric_limits<float>::infinity();
+constexpr int32_t kNotFinite = std::numeric_limits<int32_t>::min();
 
-// The largest finite value, kNotFinite if there is none. Lanes, so that compilers vectorize it.
-float LargestFinite(std::span<const float> values) {
-  constexpr size_t kLanes = 16;
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  float lanes[kLanes];
-  std::fill(std::begin(lanes), std::end(lanes), kNotFinite);
-  const auto take = [&lanes](size_t lane, float value) {
-    const float finite = std::abs(value) <= kLargest ? value : kNotFinite;
-    lanes[lane] = finite > lanes[lane] ? finite : lanes[lane];
-  };
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) take(lane, values[i + lane]);
-  }
-  for (; i < values.size(); ++i) take(0, values[i]);
-  return *std::max_element(std::begin(lanes), std::end(lanes));
+// A float as an integer of the same order, −0 equal to 0; what is not finite is kNotFinite, below all. Integers and
+// no branch, because g++ 12 vectorizes that and no comparison of floats.
+inline int32_t OrderedKey(float value) {
+  const auto bits = std::bit_cast<int32_t>(value + 0.0f);
+  const int32_t finite = ((bits & 0x7FFFFFFF) - 0x7F800000) >> 31;  // all bits or none
+  const int32_t key = bits ^ (bits >> 31 & 0x7FFFFFFF);
+  return (key & finite) | (kNotFinite & ~finite);
+}
+
+int32_t LargestKey(std::span<const float> values) {
+  const float* value = values.data();
+  const size_t size = values.size();
+  int32_t largest = kNotFinite;
+  for (size_t i = 0; i < size; ++i) largest = std::max(largest, OrderedKey(value[i]));
+  return largest;
 }
 
 constexpr uint64_t kPcgMultiplier = 6364136223846793005u;
@@ -113,10 +112,10 @@ void Sampler::Penalize(std::span<float> logits) const {
 Result<int32_t> Sampler::Greedy(std::span<const float> logits) const {
   constexpr size_t kBlock = 256;
   const size_t size = static_cast<size_t>(vocab_size_);
-  float best = kNotFinite;
+  int32_t best = kNotFinite;
   size_t best_begin = 0;
   for (size_t begin = 0; begin < size; begin += kBlock) {
-    const float largest = LargestFinite(logits.subspan(begin, std::min(kBlock, size - begin)));
+    const int32_t largest = LargestKey(logits.subspan(begin, std::min(kBlock, size - begin)));
     if (largest > best) {
       best = largest;
       best_begin = begin;
@@ -124,7 +123,7 @@ Result<int32_t> Sampler::Greedy(std::span<const float> logits) const {
   }
   if (best == kNotFinite) return Internal("sampling: no token has a finite logit");
   size_t id = best_begin;
-  while (logits[id] != best) ++id;
+  while (OrderedKey(logits[id]) != best) ++id;
   return static_cast<int32_t>(id);
 }
 
