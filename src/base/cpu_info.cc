@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -38,11 +39,19 @@ std::string ReadPseudoFile(const std::string& path) {
   return out;
 }
 
-int AffinityCpus() {
+// The fast ones of the affinity mask; 0 if it cannot be read.
+int FastAffinityCpus() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
-  return CPU_COUNT(&set);
+  std::vector<int> capacities;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &set)) continue;
+    const std::string text =
+        ReadPseudoFile("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpu_capacity");
+    capacities.push_back(static_cast<int>(std::strtol(text.c_str(), nullptr, 10)));
+  }
+  return internal::CountFastCpus(capacities);
 }
 
 // The group path of `controller` in /proc/self/cgroup; the v2 line has an empty controller list.
@@ -103,6 +112,14 @@ int CpusFromCpuMax(const char* line) {
   if (std::sscanf(line, "%lld %lld", &quota, &period) != 2 || quota <= 0 || period <= 0) return 0;
   return static_cast<int>(std::clamp<long long>(quota / period, 1, 1 << 16));
 }
+
+int CountFastCpus(std::span<const int> capacities) {
+  const int largest =
+      capacities.empty() ? 0 : *std::max_element(capacities.begin(), capacities.end());
+  return static_cast<int>(std::count_if(
+      capacities.begin(), capacities.end(),
+      [largest](int capacity) { return capacity <= 0 || capacity >= largest - largest / 2; }));
+}
 }  // namespace internal
 
 #if defined(__x86_64__)
@@ -161,7 +178,7 @@ const CpuFeatures& GetCpuFeatures() {
 int AvailableCpus() {
   int cpus = static_cast<int>(std::thread::hardware_concurrency());
 #if defined(__linux__)
-  if (const int affinity = AffinityCpus(); affinity > 0) cpus = affinity;
+  if (const int fast = FastAffinityCpus(); fast > 0) cpus = fast;
   if (const int quota = QuotaCpus(); quota > 0) cpus = std::min(cpus, quota);
 #endif
   return std::max(cpus, 1);

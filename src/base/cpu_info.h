@@ -1,6 +1,8 @@
 // What the CPU and the operating system give this process.
 #pragma once
 
+#include <span>
+
 namespace pocketlm {
 
 // Instruction sets of the running CPU that the kernels know. Compiled without ISA flags, so it is safe
@@ -17,7 +19,8 @@ struct CpuFeatures {
 // Detected once; thread-safe.
 const CpuFeatures& GetCpuFeatures();
 
-// CPUs this process may use: min(affinity mask, floor(cgroup CPU quota)), at least 1.
+// Fast CPUs this process may use: min(fast ones of the affinity mask, floor(cgroup CPU quota)), at least 1.
+// Slow are those with less than half the capacity of the largest (sysfs `cpu_capacity`: phones, hybrid processors).
 // The quota is the tightest of the process's cgroup and its ancestors (v2 `cpu.max`, v1 `cpu.cfs_quota_us`).
 int AvailableCpus();
 
@@ -25,6 +28,9 @@ namespace internal {
 // For tests: the quota in whole CPUs that a cgroup v2 `cpu.max` line grants; 0 if it sets no limit or
 // cannot be read. "150000 100000" → 1, "max 100000" → 0.
 int CpusFromCpuMax(const char* line);
+
+// For tests: how many of these capacities are at least half of the largest; ≤ 0 is an unknown one, which counts.
+int CountFastCpus(std::span<const int> capacities);
 }  // namespace internal
 
 }  // namespace pocketlm
