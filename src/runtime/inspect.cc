@@ -4,6 +4,7 @@
 
 #include "base/cpu_info.h"
 #include "base/utf8.h"
+#include "model/plm_metadata.h"
 
 namespace pocketlm {
 namespace {
@@ -100,22 +101,6 @@ uint64_t CountParameters(const ModelSource& source) {
   return parameters;
 }
 
-ordered_json ConfigToJson(const ModelConfig& c) {
-  ordered_json out = {{"vocab_size", c.vocab_size},
-                      {"hidden_size", c.hidden_size},
-                      {"intermediate_size", c.intermediate_size},
-                      {"num_hidden_layers", c.num_hidden_layers},
-                      {"num_attention_heads", c.num_attention_heads},
-                      {"num_key_value_heads", c.num_key_value_heads},
-                      {"head_dim", c.head_dim},
-                      {"max_position_embeddings", c.max_position_embeddings},
-                      {"rms_norm_eps", c.rms_norm_eps},
-                      {"rope_theta", c.rope_theta},
-                      {"tie_word_embeddings", c.tie_word_embeddings}};
-  if (c.sliding_window > 0) out["sliding_window"] = c.sliding_window;
-  return out;
-}
-
 }  // namespace
 
 MemoryPlan PlanMemory(const ModelSource& source, const SessionOptions& options,
@@ -151,7 +136,7 @@ Result<ordered_json> InspectFile(const std::string& path, const SessionOptions& 
   }
   return ordered_json{{"architecture", ArchitectureName(source.config.architecture)},
                       {"parameters", CountParameters(source)},
-                      {"config", ConfigToJson(source.config)},
+                      {"config", ConfigToPlmJson(source.config)},
                       {"memory_plan", std::move(planned)},
                       {"metadata", Metadata(source)},
                       {"tensors", std::move(tensors)}};
@@ -172,7 +157,7 @@ ordered_json DescribeSession(const Session& session) {
 ordered_json DescribeModel(Model& model) {
   return ordered_json{{"architecture", ArchitectureName(model.config().architecture)},
                       {"parameters", CountParameters(model.source())},
-                      {"config", ConfigToJson(model.config())},
+                      {"config", ConfigToPlmJson(model.config())},
                       {"context_length", model.config().max_position_embeddings},
                       {"num_threads", model.backend().num_threads()},
                       {"cpu_variant", model.backend().name()},

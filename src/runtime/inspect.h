@@ -23,8 +23,8 @@ struct MemoryPlan {
 MemoryPlan PlanMemory(const ModelSource& source, const SessionOptions& options,
                       const BackendOptions& backend);
 
-// {architecture, parameters, file_type counts, tensors [{name, type, shape, bytes}], metadata, memory_plan
-// {weights_bytes, kv_bytes, arena_bytes, total_bytes, context_length, num_threads, kv_k_type, kv_v_type}}. The plan is for
+// {architecture, parameters, config (ConfigToPlmJson), memory_plan {weights_bytes, kv_bytes, arena_bytes, total_bytes,
+// context_length, num_threads, kv_k_type, kv_v_type}, metadata, tensors [{name, type, shape, bytes}]}. The plan is for
 // AvailableCpus() threads. Long metadata arrays appear as their type and length.
 Result<nlohmann::ordered_json> InspectFile(const std::string& path, const SessionOptions& options);
 
@@ -32,7 +32,8 @@ Result<nlohmann::ordered_json> InspectFile(const std::string& path, const Sessio
 // total_bytes}} of a session as it runs.
 nlohmann::ordered_json DescribeSession(const Session& session);
 
-// {architecture, parameters, config …, context_length, num_threads, cpu_variant, activations, end_tokens, has_chat_template}.
+// {architecture, parameters, config (ConfigToPlmJson), context_length, num_threads, cpu_variant, activations, end_tokens,
+// has_chat_template}.
 nlohmann::ordered_json DescribeModel(Model& model);
 
 }  // namespace pocketlm
