@@ -1,5 +1,4 @@
 // pocketlm inspect: what a model file holds and how much memory it will take.
-#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -10,6 +9,7 @@
 #include "pocketlm/pocketlm.hpp"
 #include "progress.h"
 #include "report.h"
+#include "tensor_lines.h"
 
 namespace pocketlm::cli {
 namespace {
@@ -20,6 +20,8 @@ struct InspectFlags {
   std::string file;
   bool json = false;
   bool verify = false;
+  bool tensors = false;
+  std::string against;
   SessionFlags session;
 };
 
@@ -56,35 +58,6 @@ std::string MemoryLines(const Json& plan) {
   return lines;
 }
 
-std::string Shape(const Json& tensor) {
-  std::string text;
-  for (const Json& size : tensor.value("shape", Json::array()))
-    text += (text.empty() ? "" : ", ") + size.dump();
-  return "[" + text + "]";
-}
-
-std::string TensorLines(const Json& tensors) {
-  std::map<std::string, std::pair<size_t, uint64_t>> by_type;
-  size_t name_width = 0;
-  for (const Json& tensor : tensors) {
-    auto& sum = by_type[Text(tensor, "type")];
-    ++sum.first;
-    sum.second += Number(tensor, "bytes");
-    name_width = std::max(name_width, Text(tensor, "name").size());
-  }
-  std::string lines = Printf("tensors (%zu)\n", tensors.size());
-  for (const auto& [type, sum] : by_type) {
-    lines += Printf("  %-15s %4zu tensors, %s\n", type.c_str(), sum.first,
-                    HumanBytes(static_cast<double>(sum.second)).c_str());
-  }
-  for (const Json& tensor : tensors) {
-    lines += Printf("  %-*s  %-15s %s\n", static_cast<int>(std::min<size_t>(name_width, 60)),
-                    OneLine(Text(tensor, "name")).c_str(), Text(tensor, "type").c_str(),
-                    Shape(tensor).c_str());
-  }
-  return lines;
-}
-
 std::string TextReport(const Json& report) {
   std::string text = "architecture  " + Text(report, "architecture") + "\n";
   text += "parameters    " + Thousands(Number(report, "parameters")) + "\n";
@@ -102,15 +75,34 @@ std::string TextReport(const Json& report) {
   return text;
 }
 
+// Adds the figures of plm_inspect_tensors to the tensors of `report`.
+void AddTensorFigures(const InspectFlags& flags, const std::string& path, Json* report) {
+  const std::string against = flags.against.empty() ? "" : ResolveModel(flags.against);
+  Progress progress("inspect", Progress::Unit::kFraction);
+  const Json figures = Json::parse(plm::InspectTensors(path, against, flags.session.threads,
+                                                       [&progress](double fraction) {
+                                                         progress.Update(fraction, 1);
+                                                         return true;
+                                                       }),
+                                   nullptr, false);
+  std::map<std::string, const Json*> by_name;
+  for (const Json& tensor : figures.at("tensors")) by_name[Text(tensor, "name")] = &tensor;
+  for (Json& tensor : report->at("tensors")) {
+    const auto found = by_name.find(Text(tensor, "name"));
+    if (found != by_name.end()) tensor.update(*found->second);
+  }
+}
+
 int Inspect(const InspectFlags& flags) {
   const std::string path = ResolveModel(flags.file);
   const plm_session_options options = flags.session.SessionOptions();
   if (flags.verify) plm::internal::Check(plm_verify(path.c_str()));
   char* json = nullptr;
   plm::internal::Check(plm_inspect(path.c_str(), &options, &json));
-  const Json report = Json::parse(plm::internal::TakeString(json), nullptr, false);
+  Json report = Json::parse(plm::internal::TakeString(json), nullptr, false);
   if (!report.is_object())
     Fail("inspect: " + path + ": expected a JSON object from the library, got none");
+  if (flags.tensors || !flags.against.empty()) AddTensorFigures(flags, path, &report);
   if (flags.json) {
     PrintJson(report);
   } else {
@@ -132,7 +124,15 @@ void AddInspectCommand(CLI::App& program, Action* action) {
                     "Report as JSON: architecture, parameters, tensors, metadata, memory_plan");
   command->add_flag("--verify", flags->verify,
                     "First compare the weights of a .plm file with their checksums");
-  command->footer("Example:\n  pocketlm inspect smollm2-135m --ctx 2048");
+  command->add_flag("--tensors", flags->tensors,
+                    "Read the weights, too: range, codes, scales, groups of zeros, values that are "
+                    "not finite");
+  command->add_option("--against", flags->against,
+                      "The model that FILE was made from: adds each tensor's error; implies "
+                      "--tensors");
+  command->footer(
+      "Example:\n  pocketlm inspect smollm2-135m --ctx 2048\n  pocketlm inspect smollm2.plm "
+      "--against smollm2-135m");
   command->callback([flags, action] { *action = [flags] { return Inspect(*flags); }; });
 }
 

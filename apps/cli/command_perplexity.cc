@@ -13,8 +13,6 @@
 namespace pocketlm::cli {
 namespace {
 
-constexpr uint32_t kDefaultWindow = 512;
-
 struct PerplexityFlags {
   std::string model;
   std::string file;

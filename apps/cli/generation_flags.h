@@ -1,4 +1,4 @@
-// The flags that run and chat (and, in part, perplexity, inspect and bench) share.
+// The flags that run and chat (and, in part, perplexity, diff, inspect and bench) share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,6 +9,9 @@
 #include "pocketlm/pocketlm.hpp"
 
 namespace pocketlm::cli {
+
+// Tokens of a window of perplexity and diff, unless --ctx says otherwise.
+inline constexpr uint32_t kDefaultWindow = 512;
 
 // --threads, --ctx, --chunk, --kv-k, --kv-v, --activations
 struct SessionFlags {

@@ -35,6 +35,7 @@ void AddCommands(CLI::App& program, Action* action) {
   AddChatCommand(program, action);
   AddTokenizeCommand(program, action);
   AddPerplexityCommand(program, action);
+  AddDiffCommand(program, action);
   AddBenchCommand(program, action);
   AddInspectCommand(program, action);
   AddConvertCommand(program, action);

@@ -1,5 +1,5 @@
-/* PocketLM C API, measurement: speed of a session, memory of the process, read bandwidth of the machine. The
- * conventions are those of pocketlm.h. */
+/* PocketLM C API, measurement: speed of a session, what a model lost against another one, weights of a file, memory of
+ * the process, read bandwidth of the machine. The conventions are those of pocketlm.h. */
 #ifndef POCKETLM_MEASURE_H_
 #define POCKETLM_MEASURE_H_
 
@@ -47,6 +47,66 @@ typedef struct plm_benchmark_result {
 PLM_API plm_status plm_session_benchmark(plm_session* session, const plm_benchmark_options* options,
                                          plm_progress_callback progress, void* user,
                                          plm_benchmark_result* result, char** profile_json);
+
+/* ---- Two models --------------------------------------------------------------------------------- */
+
+/* Compares the next tokens that two models expect, text by text. */
+typedef struct plm_comparison plm_comparison;
+
+typedef struct plm_comparison_result {
+  size_t size_bytes;
+  uint64_t tokens; /* scored, as in plm_perplexity_result; so is what follows for a and b */
+  uint64_t bytes;
+  uint64_t positions; /* compared: the tokens but for a first one that no model has predicted */
+  /* Kullback-Leibler divergence of b from a, Σ p_a · ln(p_a / p_b) over the tokens that both vocabularies have, in
+   * nats: mean, 99th percentile (interpolated between the two nearest) and maximum over the positions. */
+  double kl_mean;
+  double kl_p99;
+  double kl_max;
+  double top1_agreement; /* share of positions where both find the same token likeliest */
+  double nll_a;
+  double nll_b;
+  double perplexity_a;
+  double perplexity_b;
+  double bits_per_byte_a;
+  double bits_per_byte_b;
+} plm_comparison_result;
+
+/* `a` is the reference. The sessions must outlive the comparison, which computes on both; they may belong to one model,
+ * with other types of keys and values. PLM_INVALID_ARGUMENT for contexts of different lengths, and for models whose
+ * tokens differ, named in the message; unused ids at the end of one vocabulary do not count. */
+PLM_API plm_status plm_comparison_create(plm_session* a, plm_session* b,
+                                         const plm_perplexity_options* options,
+                                         plm_comparison** out);
+PLM_API void plm_comparison_free(plm_comparison* comparison); /* null is allowed */
+
+/* Compares on a text, in windows of the contexts' length as plm_session_perplexity. Both sessions forget their tokens.
+ * One call at a time. On failure the text does not count: PLM_INVALID_ARGUMENT if it is too short, or becomes other
+ * tokens in the other model; PLM_BUSY if a session is in a call, or both are the same; PLM_CANCELLED by
+ * plm_session_cancel or `progress` (may be null). */
+PLM_API plm_status plm_comparison_add(plm_comparison* comparison, const char* text,
+                                      size_t text_bytes, plm_progress_callback progress, void* user,
+                                      plm_comparison_result* result);
+
+/* Of all texts together; zeros before the first. */
+PLM_API plm_status plm_comparison_total(const plm_comparison* comparison,
+                                        plm_comparison_result* result);
+
+/* ---- Weights ------------------------------------------------------------------------------------ */
+
+/* JSON: what the weights of a model file or folder are, read without computing with them.
+ *   {tensors: [{name, minimum, maximum, rms, zeros, non_finite, …}]}
+ * in the order of a forward pass, with the names of plm_inspect, as the kernels use them (norms with Gemma's "+1").
+ * minimum, maximum and rms are those of finite values (null if there is none), zeros and non_finite are counts. Types
+ * with a scale per group (Q4_0, Q4_1, Q5_0, Q8_0 and those of .plm files) add group_size, groups, zero_groups (all
+ * weights are 0), constant_groups (all weights are the same other number), non_finite_scales (scale or min),
+ * scale_minimum, scale_maximum, first_code and codes: [how many weights have the code first_code, the next, …].
+ * `against` (may be null) is the model that this one was made from: its tensors of the same place, whatever they are
+ * called there, give relative_rms_error and maximum_error, over finite values; a tensor without counterpart has none.
+ * PLM_INVALID_ARGUMENT for models of different shapes; a table of another vocabulary has no counterpart.
+ * `num_threads` 0: min(affinity, CPU quota). `progress` may be null; false from it is PLM_CANCELLED. */
+PLM_API plm_status plm_inspect_tensors(const char* path, const char* against, int32_t num_threads,
+                                       plm_progress_callback progress, void* user, char** json);
 
 /* ---- Memory ------------------------------------------------------------------------------------- */
 

@@ -236,6 +236,48 @@ class Session {
   std::unique_ptr<plm_session, Free> handle_;
 };
 
+// Two sessions, text by text; see plm_comparison. Both must outlive this object.
+class Comparison {
+ public:
+  Comparison(Session* a, Session* b, const plm_perplexity_options* options = nullptr) {
+    plm_comparison* handle = nullptr;
+    internal::Check(plm_comparison_create(a->get(), b->get(), options, &handle));
+    handle_.reset(handle);
+  }
+
+  plm_comparison_result Add(std::string_view text, const ProgressCallback& progress = {}) {
+    plm_comparison_result result;
+    result.size_bytes = sizeof(result);
+    internal::Check(plm_comparison_add(handle_.get(), text.data(), text.size(),
+                                       progress ? internal::CallProgress : nullptr,
+                                       const_cast<ProgressCallback*>(&progress), &result));
+    return result;
+  }
+
+  plm_comparison_result Total() const {
+    plm_comparison_result result;
+    result.size_bytes = sizeof(result);
+    internal::Check(plm_comparison_total(handle_.get(), &result));
+    return result;
+  }
+
+ private:
+  struct Free {
+    void operator()(plm_comparison* comparison) const { plm_comparison_free(comparison); }
+  };
+  std::unique_ptr<plm_comparison, Free> handle_;
+};
+
+// JSON; see plm_inspect_tensors. `against` may be empty: nothing.
+inline std::string InspectTensors(const std::string& path, const std::string& against = "",
+                                  int32_t num_threads = 0, const ProgressCallback& progress = {}) {
+  char* json = nullptr;
+  internal::Check(plm_inspect_tensors(path.c_str(), against.empty() ? nullptr : against.c_str(),
+                                      num_threads, progress ? internal::CallProgress : nullptr,
+                                      const_cast<ProgressCallback*>(&progress), &json));
+  return internal::TakeString(json);
+}
+
 // Memory of this process; see plm_measure_memory.
 inline plm_memory_usage MeasureMemory() {
   plm_memory_usage result;

@@ -142,9 +142,9 @@ class Session {
     std::atomic<bool>* busy_;
   };
 
-  friend class AnswerLoop;        // generate.cc
-  friend class PerplexityScorer;  // perplexity.cc
-  friend class BenchmarkRunner;   // benchmark.cc
+  friend class AnswerLoop;       // generate.cc
+  friend class WindowPass;       // text_windows.cc
+  friend class BenchmarkRunner;  // benchmark.cc
 
   Session(std::shared_ptr<Model> model, SessionOptions options, Decoder decoder, KvCache cache);
 

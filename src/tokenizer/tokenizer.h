@@ -58,6 +58,10 @@ class Tokenizer {
     return IsValid(id) &&
            (types_[Index(id)] == TokenType::kControl || types_[Index(id)] == TokenType::kUnknown);
   }
+  // A hole, or declared unused, as GGUF files do with the padding of a table.
+  bool IsUnused(int32_t id) const {
+    return !IsValid(id) || types_[Index(id)] == TokenType::kUnused;
+  }
 
   // The bytes that the token stands for in decoded text (a control token: its text); may be part of a
   // character. Empty for an id that is not valid. Lives as long as the tokenizer; so does Piece.

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-COMMANDS = ["pull", "run", "chat", "tokenize", "perplexity", "bench", "inspect"]
+COMMANDS = ["pull", "run", "chat", "tokenize", "perplexity", "diff", "bench", "inspect"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
