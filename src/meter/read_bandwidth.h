@@ -21,8 +21,8 @@ struct ReadBandwidthOptions {
 };
 
 // Reads the file `path` (empty: no file) and the buffer with `num_threads` threads that claim pieces in turn; medians
-// of `repeats` passes. The loop sums 64-bit words of several streams with prefetching, the fastest pattern that was
-// found (one forward stream reads a third less on a server core): a bound for kernels, not a picture of one.
+// of `repeats` passes. The loops sum 64-bit words in three ways (one forward stream, plain and prefetched; four streams
+// side by side), and the fastest counts: a bound for kernels, not a picture of one.
 // Allocates the buffer: run it in a process of its own where memory is measured too.
 // kInvalidArgument, kNotFound, kIoError, kOutOfMemory.
 Result<ReadBandwidth> MeasureReadBandwidth(const std::string& path,

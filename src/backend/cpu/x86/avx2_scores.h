@@ -20,7 +20,7 @@ inline size_t CodeBytes(KvType type, size_t dim) {
 
 inline void PrefetchRange(const std::byte* p, size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64)
-    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T1);
 }
 
 // Σ q_code · k_code of one group for 8·V positions and H heads. The bias is taken off.

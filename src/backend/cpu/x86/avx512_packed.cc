@@ -5,6 +5,45 @@
 namespace pocketlm {
 namespace {
 
+constexpr size_t kPrefetchBytes = 8192;  // how far ahead of their use codes are asked for
+
+// Scales and mins of tiles that lie one after the other.
+class TileRows {
+ public:
+  TileRows(const PackedMatrix& w, size_t tile)
+      : scales_(w.scales + tile * w.groups() * PackedLayout::group_scale_bytes()),
+        offsets_(w.offsets + tile * w.groups() * w.layout.group_offset_bytes()) {}
+
+  // Of 8 rows; `group` counts on through the tiles.
+  __m256 Scales(size_t group) const { return Halves(scales_ + 16 * group); }
+
+  template <OffsetType kOffset>
+  __m256 Mins(size_t group, __m256 scale) const {
+    if constexpr (kOffset == OffsetType::kMinF16) return Halves(offsets_ + 16 * group);
+    if constexpr (kOffset == OffsetType::kNone)
+      return ThroughHalf(_mm256_mul_ps(scale, _mm256_set1_ps(-8.0f)));
+    int word;
+    __builtin_memcpy(&word, offsets_ + 4 * group, 4);
+    const __m256i zeros = _mm256_and_si256(
+        _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
+        _mm256_set1_epi32(15));
+    const __m256 product = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(zeros));
+    return ThroughHalf(_mm256_xor_ps(product, _mm256_set1_ps(-0.0f)));
+  }
+
+ private:
+  static __m256 Halves(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  // Rounded to half and back.
+  static __m256 ThroughHalf(__m256 x) {
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+
+  const std::byte* scales_;
+  const std::byte* offsets_;
+};
+
 // Eight activations for all rows of a tile.
 inline __m512i Broadcast8(const int8_t* x) {
   long long value;
@@ -12,65 +51,61 @@ inline __m512i Broadcast8(const int8_t* x) {
   return _mm512_set1_epi64(value);
 }
 
-// Sums of the two 32-bit lanes of each row of two tiles: 16 rows.
-inline __m512i SumLanePairs(__m512i a, __m512i b) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-  return _mm512_add_epi32(_mm512_permutex2var_epi32(a, even, b),
-                          _mm512_permutex2var_epi32(a, odd, b));
+// Sums of the two 32-bit lanes of each row of a tile: 8 rows.
+inline __m256i SumLanePairs(__m512i x) {
+  return _mm512_cvtepi64_epi32(_mm512_add_epi32(x, _mm512_srli_epi64(x, 32)));
 }
 
-// Σ code · x_code of one group for 16 rows; kSize inputs.
+// Σ code · x_code of one group for the 8 rows of a tile; kSize inputs.
 template <PackedType kType, int kSize>
-inline __m512i GroupDot(const std::byte* first, const std::byte* second, const int8_t* x) {
-  __m512i a0 = _mm512_setzero_si512(), a1 = a0, b0 = a0, b1 = a0;
+inline __m256i GroupDot(const std::byte* codes, const int8_t* x) {
+  __m512i a = _mm512_setzero_si512(), b = a;
 #pragma GCC unroll 8
   for (int i = 0; i < kSize; i += 16) {
     const __m512i x0 = Broadcast8(x + i), x1 = Broadcast8(x + i + 8);
     if constexpr (kType == PackedType::kU4) {
-      const __m512i a = Load(first + 4 * i), b = Load(second + 4 * i);
-      a0 = _mm512_dpbusd_epi32(a0, LowNibbles(a), x0);
-      b0 = _mm512_dpbusd_epi32(b0, LowNibbles(b), x0);
-      a1 = _mm512_dpbusd_epi32(a1, HighNibbles(a), x1);
-      b1 = _mm512_dpbusd_epi32(b1, HighNibbles(b), x1);
+      const __m512i block = Load(codes + 4 * i);
+      a = _mm512_dpbusd_epi32(a, LowNibbles(block), x0);
+      b = _mm512_dpbusd_epi32(b, HighNibbles(block), x1);
     } else {
-      a0 = _mm512_dpbusd_epi32(a0, Biased(Load(first + 8 * i)), x0);
-      b0 = _mm512_dpbusd_epi32(b0, Biased(Load(second + 8 * i)), x0);
-      a1 = _mm512_dpbusd_epi32(a1, Biased(Load(first + 8 * i + 64)), x1);
-      b1 = _mm512_dpbusd_epi32(b1, Biased(Load(second + 8 * i + 64)), x1);
+      a = _mm512_dpbusd_epi32(a, Biased(Load(codes + 8 * i)), x0);
+      b = _mm512_dpbusd_epi32(b, Biased(Load(codes + 8 * i + 64)), x1);
     }
   }
-  return SumLanePairs(_mm512_add_epi32(a0, a1), _mm512_add_epi32(b0, b1));
+  return SumLanePairs(_mm512_add_epi32(a, b));
 }
 
+// Tile after tile, so that codes, scales and offsets are one forward stream each: processors read one stream
+// faster than two that take turns.
 template <PackedType kType, OffsetType kOffset, int kSize>
 void Gemv(const PackedProductArgs& args) {
   const PackedMatrix& w = *args.w;
   const QuantizedRows& x = args.x;
   const size_t groups = w.groups();
   constexpr size_t kBytes = kTileRows * kSize / (kType == PackedType::kU4 ? 2 : 1);
+  const std::byte* codes = w.codes + args.tile_begin * groups * kBytes;
+  const TileRows rows(w, args.tile_begin);
   float* y = args.y;
-  for (size_t tile = args.tile_begin; tile < args.tile_end; tile += 2, y += 16) {
-    const TilePair pair(w, tile, args.tile_end);
-    // What the next two tiles read, as far ahead as these are long: one forward stream.
-    const char* ahead = reinterpret_cast<const char*>(pair.codes[0]) + 2 * groups * kBytes;
-    __m512 a = _mm512_setzero_ps(), b = a;
-    for (size_t g = 0; g < groups; ++g) {
-      for (size_t line = 0; line < 2 * kBytes; line += 64)
-        _mm_prefetch(ahead + 2 * g * kBytes + line, _MM_HINT_T0);
-      __m512i dot = GroupDot<kType, kSize>(pair.codes[0] + g * kBytes, pair.codes[1] + g * kBytes,
-                                           x.codes + g * kSize);
-      const __m512 scale = pair.Scales(g);
+  size_t at = 0;  // of the group among those from tile_begin on
+  for (size_t tile = args.tile_begin; tile < args.tile_end; ++tile, y += kTileRows) {
+    __m256 a = _mm256_setzero_ps(), b = a;
+    for (size_t g = 0; g < groups; ++g, ++at, codes += kBytes) {
+      for (size_t line = 0; line < kBytes; line += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(codes + kPrefetchBytes + line), _MM_HINT_T1);
+      __m256i dot = GroupDot<kType, kSize>(codes, x.codes + g * kSize);
+      const __m256 scale = rows.Scales(at);
       if constexpr (kType == PackedType::kI8) {
-        dot = _mm512_sub_epi32(dot, _mm512_set1_epi32(128 * x.code_sums[g]));
+        dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(128 * x.code_sums[g]));
       } else {
-        b = _mm512_fmadd_ps(pair.Mins<kOffset>(g, scale), _mm512_set1_ps(x.sums[g]), b);
+        b = _mm256_fmadd_ps(rows.Mins<kOffset>(at, scale), _mm256_set1_ps(x.sums[g]), b);
       }
-      a = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot),
-                          _mm512_mul_ps(scale, _mm512_set1_ps(x.scales[g])), a);
+      a = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot),
+                          _mm256_mul_ps(scale, _mm256_set1_ps(x.scales[g])), a);
     }
-    if constexpr (kType == PackedType::kU4) a = _mm512_add_ps(a, b);
-    StoreRows(y, a, PairRows(w, tile, args.tile_end), args.accumulate);
+    if constexpr (kType == PackedType::kU4) a = _mm256_add_ps(a, b);
+    const __mmask8 mask = static_cast<__mmask8>((1u << Min(w.rows - tile * kTileRows, 8)) - 1);
+    if (args.accumulate) a = _mm256_add_ps(_mm256_maskz_loadu_ps(mask, y), a);
+    _mm256_mask_storeu_ps(y, mask, a);
   }
 }
 
