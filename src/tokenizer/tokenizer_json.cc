@@ -4,6 +4,7 @@
 #include "base/quote.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_reader.h"
+#include "tokenizer/split_patterns.h"
 #include "tokenizer/tokenizer_spec.h"
 
 namespace pocketlm {
@@ -13,12 +14,6 @@ using tokenizer_json::AddedTokenEntry;
 using tokenizer_json::Document;
 using tokenizer_json::Json;
 
-constexpr const char* kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kLlama3Pattern =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kSpaceMark = "\xE2\x96\x81";
 
 std::string Shown(const Json& value) {

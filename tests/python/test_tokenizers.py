@@ -7,6 +7,7 @@ unusual added tokens. The C++ side is tests/tools/tokenizer_probe.cc.
 
 import gzip
 import json
+import pathlib
 import random
 import struct
 import subprocess
@@ -141,7 +142,23 @@ def check_equal(arguments, oracle, texts):
     check_ids(arguments, b"s", texts, expected)
     last = texts[-10_000:]
     check_ids(arguments, b"e", last, oracle_ids(oracle, last, special=False))
+    check_written(arguments, texts, expected)
     return expected
+
+
+def check_written(arguments, texts, expected):
+    """The tokenizer.json that we write of a tokenizer gives the package the same ids, and us the same file."""
+    done = subprocess.run([PROBE, "--write", *arguments] if arguments[0] != "--scores" else
+                          [PROBE, "--scores", "--write", *arguments[1:]], stdout=subprocess.PIPE, check=True)
+    written = Tokenizer.from_str(done.stdout.decode())
+    texts, expected = texts[::3], expected[::3]  # of every kind; the reader's own tests see them all
+    wrong = [(t, e, g) for t, e, g in zip(texts, expected, oracle_ids(written, texts, special=True)) if e != g]
+    shown = "\n".join(f"{t[:200]!r}: expected {e[:40]}, got {g[:40]}" for t, e, g in wrong[:5])
+    assert not wrong, f"written tokenizer.json: {len(wrong)} of {len(texts)} differ:\n{shown}"
+    path = pathlib.Path(arguments[-1]).with_suffix(".written.json")
+    path.write_bytes(done.stdout)
+    again = subprocess.run([PROBE, "--write", path], stdout=subprocess.PIPE, check=True)
+    assert again.stdout == done.stdout
 
 
 def check_decoded(arguments, oracle, id_lists):
@@ -258,6 +275,7 @@ def test_gemma3(tmp_path, lines):
     (tmp_path / "scores.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     arguments = ["--scores", str(tmp_path / "scores.json")]
     check_ids(arguments, b"s", lines, ids)
+    check_written(arguments, lines, ids)
 
 
 SPECIALS = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]

@@ -1,7 +1,8 @@
 // A tokenizer on standard input and output, for tests that compare it with another implementation.
 //
-// Usage: tokenizer_probe [--scores] tokenizer.json [tokenizer_config.json]
+// Usage: tokenizer_probe [--scores] [--write] tokenizer.json [tokenizer_config.json]
 //   --scores  the JSON is a list of {"token", "type", "score"} for a SentencePiece vocabulary, as GGUF has it
+//   --write   no commands: the tokenizer.json that WriteTokenizerJson makes of it goes to standard output
 // Input: commands, each one byte and a uint32 size (little-endian), then that many bytes.
 //   'e' text: ids, control tokens as text      's' text: ids, control tokens parsed
 //   'd' uint32 ids: decoded text               'i' uint32 ids: the same by IncrementalDetokenizer
@@ -18,6 +19,7 @@
 #include "base/file.h"
 #include "tokenizer/detokenizer.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_writer.h"
 
 namespace {
 
@@ -89,8 +91,14 @@ int Fail(const std::string& message) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool scores = argc > 2 && std::strcmp(argv[1], "--scores") == 0;
-  const int first = scores ? 2 : 1;
+  int first = 1;
+  const auto option = [&](const char* name) {
+    const bool given = argc > first + 1 && std::strcmp(argv[first], name) == 0;
+    first += given;
+    return given;
+  };
+  const bool scores = option("--scores");
+  const bool write = option("--write");
   if (argc <= first) return Fail("expected a file");
   auto json = pocketlm::ReadFile(argv[first]);
   if (!json.ok()) return Fail(json.status().message());
@@ -103,6 +111,12 @@ int main(int argc, char** argv) {
   const double start = Seconds();
   auto spec = scores ? SpecFromScores(*json) : pocketlm::ParseTokenizerJson(*json, config);
   if (!spec.ok()) return Fail(spec.status().message());
+  if (write) {
+    const auto text = pocketlm::WriteTokenizerJson(*spec);
+    if (!text.ok()) return Fail(text.status().message());
+    std::fwrite(text->data(), 1, text->size(), stdout);
+    return 0;
+  }
   const double parsed = Seconds();
   auto tokenizer = Tokenizer::Create(std::move(spec).value());
   if (!tokenizer.ok()) return Fail(tokenizer.status().message());
