@@ -115,8 +115,7 @@ class JsonWriter {
   void FindHoles() {
     std::unordered_set<std::string_view> padding;
     for (size_t id = 0; id < spec_.tokens.size(); ++id) {
-      if (Type(id) == TokenType::kUnused &&
-          spec_.tokens[id] == "[PAD" + std::to_string(id) + "]")
+      if (Type(id) == TokenType::kUnused && spec_.tokens[id] == "[PAD" + std::to_string(id) + "]")
         padding.insert(spec_.tokens[id]);
     }
     for (size_t i = 0; i < merges_.size() && !padding.empty(); ++i) {
@@ -259,9 +258,9 @@ class JsonWriter {
 
   ordered_json Decoder() const {
     if (byte_level()) return ByteLevel(false, false, false);
-    ordered_json steps = ordered_json::array({Replace(kSpaceMark, " "),
-                                              ordered_json{{"type", "ByteFallback"}},
-                                              ordered_json{{"type", "Fuse"}}});
+    ordered_json steps =
+        ordered_json::array({Replace(kSpaceMark, " "), ordered_json{{"type", "ByteFallback"}},
+                             ordered_json{{"type", "Fuse"}}});
     if (spec_.add_space_prefix)
       steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     return {{"type", "Sequence"}, {"decoders", steps}};
@@ -310,7 +309,7 @@ class JsonWriter {
   std::unique_ptr<Tokenizer> tokenizer_;
   std::vector<std::string> merges_;
   std::vector<bool> hole_;
-  std::vector<Added> added_;              // by id
+  std::vector<Added> added_;             // by id
   std::unordered_set<int32_t> outside_;  // added tokens that the model's vocabulary lacks
 };
 
