@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 readonly stage="${1:-build}"
 packages=(
   ca-certificates cmake g++ libcli11-dev libcurl4-openssl-dev libedit-dev libssl-dev libxxhash-dev
-  libzip-dev ninja-build nlohmann-json3-dev pkgconf python3 python3-pip
+  libzip-dev ninja-build nlohmann-json3-dev pkgconf python3 python3-pip zlib1g-dev
 )
 case "${stage}" in
   build) ;;

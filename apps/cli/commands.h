@@ -19,5 +19,6 @@ void AddBenchCommand(CLI::App& program, Action* action);
 void AddInspectCommand(CLI::App& program, Action* action);
 void AddConvertCommand(CLI::App& program, Action* action);
 void AddNewCommand(CLI::App& program, Action* action);
+void AddPruneVocabCommand(CLI::App& program, Action* action);
 
 }  // namespace pocketlm::cli

@@ -7,7 +7,6 @@
 #include "generation_flags.h"
 #include "platform.h"
 #include "progress.h"
-#include "report.h"
 
 namespace pocketlm::cli {
 namespace {
@@ -18,18 +17,8 @@ std::string ErrorColumn(const Json& type) {
                 type.value("max_error", 0.0));
 }
 
-std::string TextReport(const Json& report) {
-  const auto bytes = report.value("bytes", uint64_t{0});
-  std::string text = Printf("%s  %s bytes (%s), %s parameters, %.3f bits each, %.1f s, verified\n",
-                            OneLine(report.value("output", "")).c_str(), Thousands(bytes).c_str(),
-                            HumanBytes(static_cast<double>(bytes)).c_str(),
-                            Thousands(report.value("parameters", uint64_t{0})).c_str(),
-                            report.value("bits_per_weight", 0.0), report.value("seconds", 0.0));
-  for (const Json& type : report.value("types", Json::array())) {
-    text += Printf("  %-14s %4llu tensors  %9s  %s\n", type.value("type", "").c_str(),
-                   static_cast<unsigned long long>(type.value("tensors", uint64_t{0})),
-                   HumanBytes(type.value("bytes", 0.0)).c_str(), ErrorColumn(type).c_str());
-  }
+std::string Notes(const Json& report) {
+  std::string text;
   for (const Json& note : report.value("notes", Json::array()))
     text += "  note: " + OneLine(note.get<std::string>()) + "\n";
   return text;
@@ -70,8 +59,27 @@ plm_convert_options EncodingFlags::Options() const {
   return options;
 }
 
-int RunConversion(const std::string& label, bool json,
-                  const std::function<std::string(const plm::ProgressCallback&)>& work) {
+std::string ConversionText(const Json& report) {
+  const auto bytes = report.value("bytes", uint64_t{0});
+  if (!report.contains("parameters")) {
+    return OneLine(report.value("output", "")) + "  " + Thousands(bytes) + " bytes\n" +
+           Notes(report);
+  }
+  std::string text = Printf("%s  %s bytes (%s), %s parameters, %.3f bits each, %.1f s, verified\n",
+                            OneLine(report.value("output", "")).c_str(), Thousands(bytes).c_str(),
+                            HumanBytes(static_cast<double>(bytes)).c_str(),
+                            Thousands(report.value("parameters", uint64_t{0})).c_str(),
+                            report.value("bits_per_weight", 0.0), report.value("seconds", 0.0));
+  for (const Json& type : report.value("types", Json::array())) {
+    text += Printf("  %-14s %4llu tensors  %9s  %s\n", type.value("type", "").c_str(),
+                   static_cast<unsigned long long>(type.value("tensors", uint64_t{0})),
+                   HumanBytes(type.value("bytes", 0.0)).c_str(), ErrorColumn(type).c_str());
+  }
+  return text + Notes(report);
+}
+
+Json CallConversion(const std::string& label,
+                    const std::function<std::string(const plm::ProgressCallback&)>& work) {
   std::atomic<bool> stop{false};
   const InterruptScope interrupts(SetFlag, &stop, false);
   std::string text;
@@ -89,10 +97,16 @@ int RunConversion(const std::string& label, bool json,
   }
   const Json report = Json::parse(text, nullptr, false);
   if (!report.is_object()) Fail(label + ": expected a JSON object from the library, got none");
+  return report;
+}
+
+int RunConversion(const std::string& label, bool json,
+                  const std::function<std::string(const plm::ProgressCallback&)>& work) {
+  const Json report = CallConversion(label, work);
   if (json) {
     PrintJson(report);
   } else {
-    WriteStdout(TextReport(report));
+    WriteStdout(ConversionText(report));
   }
   return kExitOk;
 }

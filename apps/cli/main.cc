@@ -40,6 +40,7 @@ void AddCommands(CLI::App& program, Action* action) {
   AddInspectCommand(program, action);
   AddConvertCommand(program, action);
   AddNewCommand(program, action);
+  AddPruneVocabCommand(program, action);
 }
 
 // Names the word that stands where a command should; CLI11 would only say that one is missing.

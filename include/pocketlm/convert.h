@@ -1,4 +1,5 @@
-/* PocketLM C API, conversion: model files in other types and formats, models with random weights. The conventions are
+/* PocketLM C API, conversion: model files in other types and formats, models with random weights,
+ * smaller vocabularies. The conventions are
  * those of pocketlm.h. */
 #ifndef POCKETLM_CONVERT_H_
 #define POCKETLM_CONVERT_H_
@@ -53,6 +54,40 @@ PLM_API plm_new_model_options plm_new_model_options_default(void);
  * `input`. */
 PLM_API plm_status plm_new_model(const char* output, const plm_new_model_options* options,
                                  plm_progress_callback progress, void* user, char** report_json);
+
+/* A text in memory, borrowed for the call. */
+typedef struct plm_text {
+  const char*
+      name; /* for messages; one that ends in ".jsonl" means a JSON value a line, whose strings all count but
+                       those of keys called "id" */
+  const char* data;
+  size_t size_bytes;
+  const char* set; /* what the report adds it up under; null: `name` */
+} plm_text;
+
+typedef struct plm_prune_vocab_options {
+  size_t size_bytes;
+  uint64_t
+      vocab_size; /* tokens to keep; default 65536. Tables are padded with zeros to a multiple of 64 rows */
+  const plm_text* corpus; /* texts like those that the model will read: at least one */
+  size_t corpus_count;
+  const plm_text* evaluation; /* texts to judge the cut on; default: the corpus */
+  size_t evaluation_count;
+  const plm_convert_options* encoding; /* null: the defaults */
+} plm_prune_vocab_options;
+PLM_API plm_prune_vocab_options plm_prune_vocab_options_default(void);
+
+/* Writes the model at `input` with the tokens that the corpus needs most to `output`, as plm_convert writes one: rows of
+ * the embedding table and the output head carried over under new ids. Byte tokens, control tokens, added tokens and
+ * whatever kept tokens are merged from stay, so every text round-trips, and a text of kept tokens keeps them. With an
+ * output that ends in ".json", `input` may be a tokenizer.json too, and a tokenizer.json is all that is written.
+ * The report has {input, size, tokens: {before, after, forced}, judged_on, sets, languages} in front of plm_convert's;
+ * the last two hold, by set and language (zh, en, other), {passages, unchanged, characters, bytes, tokens_before,
+ * tokens_after, increase, tokens_per_character_before, tokens_per_character_after}. A size that is not below the
+ * present one is PLM_INVALID_ARGUMENT, broken JSON in a text PLM_DATA_ERROR. */
+PLM_API plm_status plm_prune_vocab(const char* input, const char* output,
+                                   const plm_prune_vocab_options* options,
+                                   plm_progress_callback progress, void* user, char** report_json);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -330,6 +330,17 @@ inline std::string NewModel(const std::string& output,
   return internal::TakeString(json);
 }
 
+// The report as JSON; see plm_prune_vocab.
+inline std::string PruneVocab(const std::string& input, const std::string& output,
+                              const plm_prune_vocab_options& options,
+                              const ProgressCallback& progress = {}) {
+  char* json = nullptr;
+  internal::Check(plm_prune_vocab(input.c_str(), output.c_str(), &options,
+                                  progress ? internal::CallProgress : nullptr,
+                                  const_cast<ProgressCallback*>(&progress), &json));
+  return internal::TakeString(json);
+}
+
 }  // namespace plm
 
 #endif  // POCKETLM_POCKETLM_HPP_

@@ -51,18 +51,24 @@ Status ReadOrigin(const std::string& input, const ModelSource& source, ModelCont
 
 Result<ordered_json> Convert(const std::string& input, const std::string& output,
                              const ConvertOptions& options, const ConversionProgress& progress) {
-  POCKETLM_ASSIGN_OR_RETURN(const ModelFormat format, FormatOfPath(output));
-  POCKETLM_ASSIGN_OR_RETURN(
-      const EncodingOptions encoding,
-      ParseEncodingOptions(format, options.type, options.head_type, options.group_size,
-                           options.offset, options.requantize));
-  std::error_code error;
-  if (fs::equivalent(input, output, error)) {
-    return InvalidArgument("expected another file as output, got the input " + output);
-  }
+  POCKETLM_ASSIGN_OR_RETURN(const EncodingOptions encoding, ReadEncoding(output, options));
+  POCKETLM_RETURN_IF_ERROR(CheckIsAnotherFile(input, output));
   POCKETLM_ASSIGN_OR_RETURN(const ModelSource source, OpenModelSource(input));
+  POCKETLM_ASSIGN_OR_RETURN(const ModelContent content,
+                            ReadModelContent(input, source, options.program));
+  POCKETLM_ASSIGN_OR_RETURN(const ordered_json written,
+                            WriteModel(content, output, encoding, options.num_threads, progress));
+  ordered_json report = {{"input", input}};
+  report.update(written);
+  return report;
+}
+
+}  // namespace
+
+Result<ModelContent> ReadModelContent(const std::string& input, const ModelSource& source,
+                                      const std::string& program) {
   ModelContent content;
-  content.provenance = {{"program", options.program}};
+  content.provenance = {{"program", program}};
   POCKETLM_RETURN_IF_ERROR(ReadOrigin(input, source, &content));
   auto tensors = TensorsOf(source);
   if (!tensors.ok()) return tensors.status().WithContext(input);
@@ -72,14 +78,20 @@ Result<ordered_json> Convert(const std::string& input, const std::string& output
   content.tokenizer = source.tokenizer;
   content.chat_template = source.chat_template;
   content.end_tokens = source.end_tokens;
-  POCKETLM_ASSIGN_OR_RETURN(const ordered_json written,
-                            WriteModel(content, output, encoding, options.num_threads, progress));
-  ordered_json report = {{"input", input}};
-  report.update(written);
-  return report;
+  return content;
 }
 
-}  // namespace
+Result<EncodingOptions> ReadEncoding(const std::string& output, const ConvertOptions& options) {
+  POCKETLM_ASSIGN_OR_RETURN(const ModelFormat format, FormatOfPath(output));
+  return ParseEncodingOptions(format, options.type, options.head_type, options.group_size,
+                              options.offset, options.requantize);
+}
+
+Status CheckIsAnotherFile(const std::string& input, const std::string& output) {
+  std::error_code error;
+  if (!fs::equivalent(input, output, error)) return OkStatus();
+  return InvalidArgument("expected another file as output, got the input " + output);
+}
 
 Result<ordered_json> ConvertModel(const std::string& input, const std::string& output,
                                   const ConvertOptions& options,

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "compress/write_model.h"
+#include "model/model_source.h"
 
 namespace pocketlm {
 
@@ -17,6 +18,16 @@ struct ConvertOptions {
   int num_threads = 0;  // 0: AvailableCpus()
   std::string program;  // name and version, for the file's provenance
 };
+
+// What an opened model says, as content to write: tensors, configuration, tokenizer, origin. `source` outlives it.
+Result<ModelContent> ReadModelContent(const std::string& input, const ModelSource& source,
+                                      const std::string& program);
+
+// The encoding that the options ask for in a file of output's ending; see ParseEncodingOptions.
+Result<EncodingOptions> ReadEncoding(const std::string& output, const ConvertOptions& options);
+
+// kInvalidArgument if both are the same file.
+Status CheckIsAnotherFile(const std::string& input, const std::string& output);
 
 // Converts the model at `input` (.plm, GGUF, Hugging Face folder) to `output`. The report of WriteModel with `input`
 // in front. Errors as WriteModel and OpenModelSource; kInvalidArgument too if both are the same file.

@@ -63,6 +63,32 @@ class InterleavedRows : public RowSource {
   size_t head_dim_;
 };
 
+class SelectedRows : public RowSource {
+ public:
+  SelectedRows(std::shared_ptr<const RowSource> source, std::vector<int64_t> rows)
+      : RowSource(rows.size(), source->cols()),
+        source_(std::move(source)),
+        selected_(std::move(rows)),
+        complete_(std::find(selected_.begin(), selected_.end(), -1) == selected_.end()) {}
+
+  void Values(size_t row, float* dst) const override {
+    if (selected_[row] < 0) {
+      std::fill(dst, dst + cols(), 0.0f);
+    } else {
+      source_->Values(static_cast<size_t>(selected_[row]), dst);
+    }
+  }
+  bool has_codes() const override { return complete_ && source_->has_codes(); }
+  void Codes(size_t row, RowCodes* out) const override {
+    source_->Codes(static_cast<size_t>(selected_[row]), out);
+  }
+
+ private:
+  std::shared_ptr<const RowSource> source_;
+  std::vector<int64_t> selected_;
+  bool complete_;
+};
+
 class VectorRow : public RowSource {
  public:
   explicit VectorRow(std::vector<float> values)
@@ -118,6 +144,11 @@ std::shared_ptr<const RowSource> MakeStoredRows(const TensorView& tensor) {
 std::shared_ptr<const RowSource> MakeInterleavedRows(std::shared_ptr<const RowSource> source,
                                                      size_t head_dim) {
   return std::make_shared<InterleavedRows>(std::move(source), head_dim);
+}
+
+std::shared_ptr<const RowSource> MakeSelectedRows(std::shared_ptr<const RowSource> source,
+                                                  std::vector<int64_t> rows) {
+  return std::make_shared<SelectedRows>(std::move(source), std::move(rows));
 }
 
 std::shared_ptr<const RowSource> MakeVectorRow(std::vector<float> values) {

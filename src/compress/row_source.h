@@ -44,6 +44,10 @@ std::shared_ptr<const RowSource> MakeStoredRows(const TensorView& tensor);
 std::shared_ptr<const RowSource> MakeInterleavedRows(std::shared_ptr<const RowSource> source,
                                                      size_t head_dim);
 
+// Rows of `source` by number, in the order given; -1 is a row of zeros. Codes are kept if every row is the source's.
+std::shared_ptr<const RowSource> MakeSelectedRows(std::shared_ptr<const RowSource> source,
+                                                  std::vector<int64_t> rows);
+
 // A vector of floats that are in memory already: copied.
 std::shared_ptr<const RowSource> MakeVectorRow(std::vector<float> values);
 

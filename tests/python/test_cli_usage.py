@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-COMMANDS = ["pull", "run", "chat", "tokenize", "perplexity", "diff", "bench", "inspect"]
+COMMANDS = ["pull", "run", "chat", "tokenize", "perplexity", "diff", "bench", "inspect", "prune-vocab"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

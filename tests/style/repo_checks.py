@@ -19,7 +19,7 @@ ALLOWED = {
     "chat": {"base"},
     "model": _CORE,
     "runtime": _CORE | {"model", "meter"},
-    "compress": _CORE - {"chat"} | {"model"},
+    "compress": _CORE | {"model"},
     "capi": _CORE | {"model", "compress", "runtime", "meter"},
 }
 PUBLIC = "pocketlm"  # include/pocketlm, the only folder of ours that apps may include
