@@ -14,7 +14,7 @@ struct ConvertFlags {
   EncodingFlags encoding;
 };
 
-int Convert(const ConvertFlags& flags) {
+int Convert(ConvertFlags& flags) {
   const std::string input = ResolveModel(flags.input);
   const plm_convert_options options = flags.encoding.Options();
   return RunConversion("convert", flags.encoding.json, [&](const plm::ProgressCallback& progress) {

@@ -15,7 +15,7 @@ struct NewFlags {
   EncodingFlags encoding;
 };
 
-int New(const NewFlags& flags) {
+int New(NewFlags& flags) {
   const plm_convert_options encoding = flags.encoding.Options();
   plm_new_model_options options = plm_new_model_options_default();
   options.config = flags.config.c_str();

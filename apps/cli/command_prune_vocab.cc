@@ -25,13 +25,6 @@ struct PruneFlags {
   EncodingFlags encoding;
 };
 
-std::vector<plm_text> Views(const std::vector<TextFile>& files) {
-  std::vector<plm_text> out;
-  for (const TextFile& file : files)
-    out.push_back({file.path.c_str(), file.content.data(), file.content.size(), file.set.c_str()});
-  return out;
-}
-
 void AddStrings(const nlohmann::json& value, size_t limit, std::string* out) {
   if (value.is_string()) {
     if (out->size() < limit) *out += value.get<std::string>() + "\n";
@@ -154,13 +147,14 @@ std::string Page(const Json& report, const PruneFlags& flags) {
                       HtmlTable(Head(flags, "set"), Rows(report["sets"], "set")));
 }
 
-int PruneVocab(const PruneFlags& flags) {
+int PruneVocab(PruneFlags& flags) {
   if (flags.bits_bytes > 0 && flags.output.ends_with(".json"))
     FailUsage("--bits-per-byte: expected a model as output, got a tokenizer");
   const std::string input = ResolveModel(flags.input);
   const std::vector<TextFile> corpus = ReadTextFiles(flags.corpus);
   const std::vector<TextFile> evaluation = ReadTextFiles(flags.evaluation);
-  const std::vector<plm_text> corpus_views = Views(corpus), evaluation_views = Views(evaluation);
+  const std::vector<plm_text> corpus_views = TextViews(corpus),
+                              evaluation_views = TextViews(evaluation);
   const plm_convert_options encoding = flags.encoding.Options();
   plm_prune_vocab_options options = plm_prune_vocab_options_default();
   options.vocab_size = flags.size;

@@ -28,7 +28,14 @@ void SetFlag(void* flag) { static_cast<std::atomic<bool>*>(flag)->store(true); }
 
 }  // namespace
 
-void EncodingFlags::AddTo(CLI::App& command, bool with_requantize) {
+std::vector<plm_text> TextViews(const std::vector<TextFile>& files) {
+  std::vector<plm_text> out;
+  for (const TextFile& file : files)
+    out.push_back({file.path.c_str(), file.content.data(), file.content.size(), file.set.c_str()});
+  return out;
+}
+
+void EncodingFlags::AddTo(CLI::App& command, bool from_model) {
   command.add_option("--type", type,
                      "Weights: int4 (default), int8, f16 for .plm; q4_1 (default), q4_0, q8_0, f16 "
                      "for .gguf");
@@ -39,8 +46,13 @@ void EncodingFlags::AddTo(CLI::App& command, bool with_requantize) {
                      "Weights that share a scale in a .plm: 32, 64 (default), 128");
   command.add_option("--offset", offset,
                      "Offsets of int4 groups in a .plm: zero4 (default), min_f16, none");
-  if (with_requantize) {
+  if (from_model) {
     command.add_flag("--requantize", requantize, "Quantize anew what could be kept bit for bit");
+    command.add_option(
+        "--calibration", calibration,
+        "Texts like those that the model will read: files and folders with .txt and "
+        ".jsonl, also .gz.\nWhat is rounded to 4 bits is then rounded for them (GPTQ), "
+        "which takes minutes");
   }
   command.add_option("--threads", num_threads, "Threads; 0 (default): all CPUs of this process")
       ->check(NumberIn(0, 1024));
@@ -48,7 +60,7 @@ void EncodingFlags::AddTo(CLI::App& command, bool with_requantize) {
                    "Report as JSON: output, bytes, parameters, bits_per_weight, types, notes");
 }
 
-plm_convert_options EncodingFlags::Options() const {
+plm_convert_options EncodingFlags::Options() {
   plm_convert_options options = plm_convert_options_default();
   options.type = type.c_str();
   options.head_type = head_type.c_str();
@@ -56,6 +68,10 @@ plm_convert_options EncodingFlags::Options() const {
   options.offset = offset.c_str();
   options.requantize = requantize;
   options.num_threads = num_threads;
+  texts_ = ReadTextFiles(calibration);
+  views_ = TextViews(texts_);
+  options.calibration = views_.data();
+  options.calibration_count = views_.size();
   return options;
 }
 

@@ -7,8 +7,12 @@
 
 #include "pocketlm/pocketlm.hpp"
 #include "report.h"
+#include "text_files.h"
 
 namespace pocketlm::cli {
+
+// The texts as the library takes them; they must outlive the result.
+std::vector<plm_text> TextViews(const std::vector<TextFile>& files);
 
 // How weights are stored; flags of these commands.
 struct EncodingFlags {
@@ -17,11 +21,16 @@ struct EncodingFlags {
   int32_t num_threads = 0;
   bool requantize = false;
   bool json = false;
+  std::vector<std::string> calibration;  // paths
 
-  // Adds the flags; --requantize only where there is something to requantize.
-  void AddTo(CLI::App& command, bool with_requantize);
-  // Valid while the flags live.
-  plm_convert_options Options() const;
+  // Adds the flags; --requantize and --calibration only where the weights come from a model.
+  void AddTo(CLI::App& command, bool from_model);
+  // Reads the calibration texts. Valid until the next call and while the flags live. Throws CliError.
+  plm_convert_options Options();
+
+ private:
+  std::vector<TextFile> texts_;
+  std::vector<plm_text> views_;
 };
 
 // Runs `work` with a progress bar named `label`; Ctrl-C cancels it. Returns the report that it gives. Throws as `work`

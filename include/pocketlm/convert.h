@@ -10,6 +10,16 @@
 extern "C" {
 #endif
 
+/* A text in memory, borrowed for the call. */
+typedef struct plm_text {
+  const char*
+      name; /* for messages; one that ends in ".jsonl" means a JSON value a line, whose strings all count but
+                       those of keys called "id" */
+  const char* data;
+  size_t size_bytes;
+  const char* set; /* what the report adds it up under; null: `name` */
+} plm_text;
+
 /* How weights are stored. Texts may be null or "", which means the default. */
 typedef struct plm_convert_options {
   size_t size_bytes;
@@ -26,6 +36,11 @@ typedef struct plm_convert_options {
   const char* offset;
   bool requantize;     /* round codes too that could be kept; default false */
   int32_t num_threads; /* 0 (default): min(affinity, CPU quota) */
+  /* Texts like those that the model will read, a few thousand tokens at least. With them, matrices of layers that are
+   * rounded to 4 bits are rounded so that what they make of these texts changes least (GPTQ), which takes minutes; without
+   * (default), to the nearest code. */
+  const plm_text* calibration;
+  size_t calibration_count;
 } plm_convert_options;
 PLM_API plm_convert_options plm_convert_options_default(void);
 
@@ -33,7 +48,7 @@ PLM_API plm_convert_options plm_convert_options_default(void);
  * tells the format. The output is written beside its place under another name, opened again, held to what was meant
  * to be in it and then renamed: it is complete or not there. An output that is the input is PLM_INVALID_ARGUMENT.
  * `progress` may be null; false from it is PLM_CANCELLED. *report_json (may be null): {input, output, format, type,
- * bytes, architecture, parameters, bits_per_weight, types: [{type, tensors, parameters, bytes, exact,
+ * method ("rtn" or "gptq"), bytes, architecture, parameters, bits_per_weight, types: [{type, tensors, parameters, bytes, exact,
  * relative_rms_error, max_error}], notes, verified, seconds}; errors are those of stored against source values. */
 PLM_API plm_status plm_convert(const char* input, const char* output,
                                const plm_convert_options* options, plm_progress_callback progress,
@@ -54,16 +69,6 @@ PLM_API plm_new_model_options plm_new_model_options_default(void);
  * `input`. */
 PLM_API plm_status plm_new_model(const char* output, const plm_new_model_options* options,
                                  plm_progress_callback progress, void* user, char** report_json);
-
-/* A text in memory, borrowed for the call. */
-typedef struct plm_text {
-  const char*
-      name; /* for messages; one that ends in ".jsonl" means a JSON value a line, whose strings all count but
-                       those of keys called "id" */
-  const char* data;
-  size_t size_bytes;
-  const char* set; /* what the report adds it up under; null: `name` */
-} plm_text;
 
 typedef struct plm_prune_vocab_options {
   size_t size_bytes;

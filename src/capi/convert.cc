@@ -15,6 +15,19 @@ namespace {
 
 std::string TextOr(const char* text, const char* absent) { return text != nullptr ? text : absent; }
 
+Result<std::vector<CorpusText>> ReadTexts(const char* what, const plm_text* texts, size_t count) {
+  std::vector<CorpusText> out;
+  if (count > 0 && texts == nullptr) return NullArgument(what);
+  for (size_t i = 0; i < count; ++i) {
+    const plm_text& text = texts[i];
+    POCKETLM_ASSIGN_OR_RETURN(const std::string_view data,
+                              TextArgument(text.data, text.size_bytes));
+    const std::string name = TextOr(text.name, "text");
+    out.push_back({name, data, TextOr(text.set, name.c_str())});
+  }
+  return out;
+}
+
 Result<ConvertOptions> ReadConvertOptions(const plm_convert_options* options) {
   POCKETLM_ASSIGN_OR_RETURN(const plm_convert_options read,
                             ReadOptions(options, plm_convert_options_default()));
@@ -25,6 +38,8 @@ Result<ConvertOptions> ReadConvertOptions(const plm_convert_options* options) {
   out.group_size = read.group_size;
   out.requantize = read.requantize;
   out.num_threads = read.num_threads;
+  POCKETLM_ASSIGN_OR_RETURN(out.calibration,
+                            ReadTexts("calibration", read.calibration, read.calibration_count));
   out.program = std::string("pocketlm ") + plm_version();
   return out;
 }
@@ -40,25 +55,12 @@ Status GiveReport(const nlohmann::ordered_json& report, char** out) {
                     out);
 }
 
-Result<std::vector<CorpusText>> ReadTexts(const char* what, const plm_text* texts, size_t count) {
-  std::vector<CorpusText> out;
-  if (count > 0 && texts == nullptr) return NullArgument(what);
-  for (size_t i = 0; i < count; ++i) {
-    const plm_text& text = texts[i];
-    POCKETLM_ASSIGN_OR_RETURN(const std::string_view data,
-                              TextArgument(text.data, text.size_bytes));
-    const std::string name = TextOr(text.name, "text");
-    out.push_back({name, data, TextOr(text.set, name.c_str())});
-  }
-  return out;
-}
-
 }  // namespace
 
 extern "C" {
 
 plm_convert_options plm_convert_options_default(void) {
-  return {sizeof(plm_convert_options), nullptr, nullptr, 0, nullptr, false, 0};
+  return {sizeof(plm_convert_options), nullptr, nullptr, 0, nullptr, false, 0, nullptr, 0};
 }
 
 plm_status plm_convert(const char* input, const char* output, const plm_convert_options* options,

@@ -83,8 +83,12 @@ Result<ModelContent> ReadModelContent(const std::string& input, const ModelSourc
 
 Result<EncodingOptions> ReadEncoding(const std::string& output, const ConvertOptions& options) {
   POCKETLM_ASSIGN_OR_RETURN(const ModelFormat format, FormatOfPath(output));
-  return ParseEncodingOptions(format, options.type, options.head_type, options.group_size,
-                              options.offset, options.requantize);
+  POCKETLM_ASSIGN_OR_RETURN(
+      EncodingOptions encoding,
+      ParseEncodingOptions(format, options.type, options.head_type, options.group_size,
+                           options.offset, options.requantize));
+  encoding.calibration = options.calibration;
+  return encoding;
 }
 
 Status CheckIsAnotherFile(const std::string& input, const std::string& output) {

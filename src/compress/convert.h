@@ -15,8 +15,9 @@ struct ConvertOptions {
   std::string type, head_type, offset;
   uint32_t group_size = 0;
   bool requantize = false;
-  int num_threads = 0;  // 0: AvailableCpus()
-  std::string program;  // name and version, for the file's provenance
+  std::vector<CorpusText> calibration;  // see EncodingOptions
+  int num_threads = 0;                  // 0: AvailableCpus()
+  std::string program;                  // name and version, for the file's provenance
 };
 
 // What an opened model says, as content to write: tensors, configuration, tokenizer, origin. `source` outlives it.

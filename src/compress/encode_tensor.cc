@@ -9,6 +9,7 @@
 
 #include "base/half.h"
 #include "compress/exact.h"
+#include "compress/gptq.h"
 #include "compress/quantize.h"
 
 namespace pocketlm {
@@ -27,6 +28,9 @@ struct Scratch {
   }
   RowCodes source, codes;
   std::vector<float> values, stored;
+  // Of a tile, for rounding with feedback.
+  std::vector<RowCodes> tile_codes;
+  std::vector<float> tile_values, carried;
 };
 
 std::vector<Scratch> ScratchOfThreads(const ThreadPool& pool, size_t cols) {
@@ -94,8 +98,9 @@ const char* FaultText(QuantizeFault fault) {
 
 class Encoder {
  public:
-  Encoder(const RowSource& source, const TensorTarget& target, EncodedTensor* out)
-      : source_(source), target_(target), out_(out) {
+  Encoder(const RowSource& source, const TensorTarget& target, const ErrorFeedback* feedback,
+          EncodedTensor* out)
+      : source_(source), target_(target), feedback_(feedback), out_(out) {
     if (target.packed) {
       layout_ = *target.packed;
     } else {
@@ -143,9 +148,16 @@ class Encoder {
     const size_t first = tile * kTileRows;
     const size_t end = std::min(first + kTileRows, source_.rows());
     uint64_t fingerprint = 0;
+    const bool rounded = target_.packed || HasRowCodes(target_.type);
+    const bool feedback = feedback_ != nullptr && rounded && !target_.keep_codes;
+    if (feedback && !RoundTile(first, end, scratch)) return 0;
     for (size_t row = first; row < end; ++row) {
       source_.Values(row, scratch->values.data());
-      if (!EncodeRow(row, scratch)) return 0;
+      if (feedback) {
+        Store(row, scratch->tile_codes[row - first], scratch);
+      } else if (!EncodeRow(row, scratch)) {
+        return 0;
+      }
       error->Add(Difference(scratch->values, scratch->stored));
       fingerprint += RowFingerprint(row, scratch->stored);
     }
@@ -166,13 +178,31 @@ class Encoder {
         return false;
       }
     }
-    DecodeCodes(scratch->codes, scratch->stored.data());
-    if (target_.packed) {
-      PackRow(scratch->codes, row % kTileRows, PlanesOf(row / kTileRows));
-    } else {
-      WriteBlocks(scratch->codes, target_.type, bytes);
-    }
+    Store(row, scratch->codes, scratch);
     return true;
+  }
+
+  bool RoundTile(size_t first, size_t end, Scratch* scratch) {
+    const size_t cols = source_.cols();
+    scratch->tile_codes.resize(end - first);
+    scratch->tile_values.resize((end - first) * cols);
+    for (size_t row = first; row < end; ++row)
+      source_.Values(row, scratch->tile_values.data() + (row - first) * cols);
+    size_t fault_row = 0;
+    const QuantizeFault fault =
+        QuantizeWithFeedback(scratch->tile_values, *feedback_, layout_, scratch->tile_codes,
+                             &scratch->carried, &fault_row);
+    if (fault != QuantizeFault::kNone) fault_.Set(first + fault_row, FaultText(fault));
+    return fault == QuantizeFault::kNone;
+  }
+
+  void Store(size_t row, const RowCodes& codes, Scratch* scratch) {
+    DecodeCodes(codes, scratch->stored.data());
+    if (target_.packed) {
+      PackRow(codes, row % kTileRows, PlanesOf(row / kTileRows));
+    } else {
+      WriteBlocks(codes, target_.type, out_->bytes.data() + row * row_bytes_);
+    }
   }
 
   bool StoreFloats(size_t row, Scratch* scratch, std::byte* bytes) {
@@ -210,6 +240,7 @@ class Encoder {
 
   const RowSource& source_;
   const TensorTarget& target_;
+  const ErrorFeedback* feedback_;
   EncodedTensor* out_;
   PackedLayout layout_;
   size_t row_bytes_ = 0;
@@ -240,8 +271,8 @@ void EncodingError::Add(const EncodingError& other) {
 }
 
 Status EncodeTensor(const RowSource& source, const TensorTarget& target, ThreadPool* pool,
-                    EncodedTensor* out) {
-  return Encoder(source, target, out).Run(pool);
+                    EncodedTensor* out, const ErrorFeedback* feedback) {
+  return Encoder(source, target, feedback, out).Run(pool);
 }
 
 Result<std::optional<PackedLayout>> SmallestExactLayout(const RowSource& source, ThreadPool* pool) {

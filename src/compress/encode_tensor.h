@@ -40,6 +40,8 @@ struct EncodingError {
   void Add(const EncodingError& other);
 };
 
+class ErrorFeedback;
+
 // Reused from tensor to tensor. Rows: `bytes`. Packed: the three planes.
 struct EncodedTensor {
   std::vector<std::byte> bytes;
@@ -50,9 +52,10 @@ struct EncodedTensor {
 };
 
 // Encodes all rows. Errors (kDataError) name the row: values that are not finite or that the target cannot hold;
-// the caller names the tensor. Requires TargetBytes.
+// the caller names the tensor. Requires TargetBytes. With `feedback` (gptq.h), of the tensor's cols, codes that are not
+// kept are rounded with it.
 Status EncodeTensor(const RowSource& source, const TensorTarget& target, ThreadPool* pool,
-                    EncodedTensor* out);
+                    EncodedTensor* out, const ErrorFeedback* feedback = nullptr);
 
 // Scans the codes of a source that has_codes for the smallest exact packed layout (EncodingScan::Smallest).
 // kDataError (row named) if a scale is not finite.

@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "compress/encode_tensor.h"
 #include "compress/model_tensors.h"
+#include "compress/text_corpus.h"
 
 namespace pocketlm {
 
@@ -33,6 +34,8 @@ struct EncodingOptions {
   uint32_t group_size = 64;                // 32, 64, 128: of what is quantized anew for .plm
   OffsetType offset = OffsetType::kZero4;  // int4 that is quantized anew for .plm
   bool requantize = false;                 // do not keep codes that fit exactly
+  // With texts, matrices of layers that are rounded to 4 bits are rounded for them (gptq.h).
+  std::vector<CorpusText> calibration;
 };
 
 // Reads options as users write them; "" and 0 are the defaults for the format (int4 or q4_1, zero4, 64).

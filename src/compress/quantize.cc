@@ -14,6 +14,7 @@ constexpr size_t kLanes = 8;
 constexpr float kMaxNoneScale = 65504.0f / 8.0f;  // beyond it -8 · scale is no half
 constexpr size_t kMaxGroup = 128;
 constexpr float kFactors[] = {1.0f, 0.95f, 0.9f, 0.85f};
+constexpr float kWideFactors[] = {1.0f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f, 0.75f, 0.7f, 0.65f, 0.6f};
 
 struct GroupCode {
   uint16_t scale = 0;
@@ -36,7 +37,13 @@ void NearestCodes(std::span<const float> x, float scale, float min, int32_t* out
 // The best code of a group so far.
 class GroupSearch {
  public:
-  explicit GroupSearch(std::span<const float> x) : x_(x) {}
+  GroupSearch(std::span<const float> x, std::span<const float> importance)
+      : x_(x), importance_(importance) {}
+
+  // Fractions of the plain range to try.
+  std::span<const float> factors() const {
+    return importance_.empty() ? std::span<const float>(kFactors) : kWideFactors;
+  }
 
   // Considers a code; one whose scale or min is not finite is passed over.
   void Try(const GroupCode& code) {
@@ -71,6 +78,9 @@ class GroupSearch {
       const float difference = scale * static_cast<float>(codes[i]) + min - x_[i];
       squares[i] = difference * difference;
     }
+    if (!importance_.empty()) {
+      for (size_t i = 0; i < size; ++i) squares[i] *= importance_[i];
+    }
     float sums[kLanes] = {};
     for (size_t i = 0; i < size; i += kLanes) {
       for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += squares[i + lane];
@@ -79,7 +89,7 @@ class GroupSearch {
            ((sums[4] + sums[5]) + (sums[6] + sums[7]));
   }
 
-  std::span<const float> x_;
+  std::span<const float> x_, importance_;
   bool found_ = false;
   float error_ = std::numeric_limits<float>::infinity();
   GroupCode best_;
@@ -136,7 +146,7 @@ void SearchZero4(const Range& range, GroupSearch* search) {
     float covering = 0.0f;
     if (zero < 15) covering = high / static_cast<float>(15 - zero);
     if (zero > 0) covering = std::max(covering, -low / static_cast<float>(zero));
-    for (const float factor : kFactors) try_scale(factor * covering, zero);
+    for (const float factor : search->factors()) try_scale(factor * covering, zero);
   }
 }
 
@@ -144,7 +154,7 @@ void SearchNone(const Range& range, GroupSearch* search) {
   // Code 0 stands for 8 steps, code 15 for 7: the larger end takes code 0.
   const float largest = -range.low > range.high ? range.low : range.high;
   for (const float covering : {largest / -8.0f, largest / 7.0f}) {
-    for (const float factor : kFactors) {
+    for (const float factor : search->factors()) {
       if (std::abs(factor * covering) > kMaxNoneScale) continue;
       search->TryScale(factor * covering, [](uint16_t scale) {
         return GroupCode{scale, MinOfNone(scale), 0};
@@ -193,31 +203,48 @@ bool QuantizeGroup8(std::span<const float> x, const Range& range, uint16_t* scal
 
 }  // namespace
 
+QuantizeFault QuantizeGroup(std::span<const float> x, size_t group, RowCodes* row,
+                            std::span<const float> importance) {
+  const PackedLayout& layout = row->layout;
+  uint8_t* codes = row->codes.data() + group * layout.group_size;
+  const Range range = RangeOf(x);
+  if (!range.finite) return QuantizeFault::kNotFinite;
+  if (layout.type == PackedType::kI8) {
+    const bool fits = QuantizeGroup8(x, range, &row->scales[group], codes);
+    return fits ? QuantizeFault::kNone : QuantizeFault::kTooLarge;
+  }
+  GroupSearch search(x, importance);
+  if (layout.offset == OffsetType::kMinF16) {
+    SearchMinF16(range, &search);
+  } else if (layout.offset == OffsetType::kZero4) {
+    SearchZero4(range, &search);
+  } else {
+    SearchNone(range, &search);
+  }
+  if (!search.found()) return QuantizeFault::kTooLarge;
+  row->scales[group] = search.best().scale;
+  row->mins[group] = search.best().min;
+  if (layout.offset == OffsetType::kZero4) row->zeros[group] = search.best().zero;
+  AssignCodes4(x, search.best(), codes);
+  return QuantizeFault::kNone;
+}
+
+uint8_t NearestCode(float x, size_t group, const RowCodes& row) {
+  uint8_t code = 0;
+  if (row.layout.type == PackedType::kI8) {
+    AssignCodes8({&x, 1}, HalfToFloat(row.scales[group]), &code);
+  } else {
+    AssignCodes4({&x, 1}, {row.scales[group], row.mins[group], 0}, &code);
+  }
+  return code;
+}
+
 QuantizeFault QuantizeWeights(std::span<const float> x, const PackedLayout& layout, RowCodes* out) {
   out->Resize(layout, x.size());
   const size_t size = layout.group_size;
-  for (size_t g = 0; g < out->groups(); ++g) {
-    const std::span<const float> group = x.subspan(g * size, size);
-    uint8_t* codes = out->codes.data() + g * size;
-    const Range range = RangeOf(group);
-    if (!range.finite) return QuantizeFault::kNotFinite;
-    if (layout.type == PackedType::kI8) {
-      if (!QuantizeGroup8(group, range, &out->scales[g], codes)) return QuantizeFault::kTooLarge;
-      continue;
-    }
-    GroupSearch search(group);
-    if (layout.offset == OffsetType::kMinF16) {
-      SearchMinF16(range, &search);
-    } else if (layout.offset == OffsetType::kZero4) {
-      SearchZero4(range, &search);
-    } else {
-      SearchNone(range, &search);
-    }
-    if (!search.found()) return QuantizeFault::kTooLarge;
-    out->scales[g] = search.best().scale;
-    out->mins[g] = search.best().min;
-    if (layout.offset == OffsetType::kZero4) out->zeros[g] = search.best().zero;
-    AssignCodes4(group, search.best(), codes);
+  for (size_t group = 0; group < out->groups(); ++group) {
+    const QuantizeFault fault = QuantizeGroup(x.subspan(group * size, size), group, out);
+    if (fault != QuantizeFault::kNone) return fault;
   }
   return QuantizeFault::kNone;
 }

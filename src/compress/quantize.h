@@ -23,4 +23,12 @@ enum class QuantizeFault {
 // holds nothing of use.
 QuantizeFault QuantizeWeights(std::span<const float> x, const PackedLayout& layout, RowCodes* out);
 
+// Quantizes one group of a row that has the right layout and size: x, its group_size values. With `importance`, as many
+// factors ≥ 0 of the squared errors, 4-bit scales are chosen for the sum of those, among narrower ranges too.
+QuantizeFault QuantizeGroup(std::span<const float> x, size_t group, RowCodes* row,
+                            std::span<const float> importance = {});
+
+// The code of the group's scale that comes nearest to x, which is finite.
+uint8_t NearestCode(float x, size_t group, const RowCodes& row);
+
 }  // namespace pocketlm

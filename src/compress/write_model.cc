@@ -10,7 +10,9 @@
 
 #include "base/cpu_info.h"
 #include "base/log.h"
+#include "compress/calibration.h"
 #include "compress/gguf_metadata.h"
+#include "compress/gptq.h"
 #include "format/gguf_writer.h"
 #include "format/plm_writer.h"
 #include "model/plm_metadata.h"
@@ -82,6 +84,8 @@ class ModelWriter {
     return tensor.shape.size() == 2 ? tensor.shape[0] : 1;
   }
 
+  const char* Method() const { return calibration_ ? "gptq" : "rtn"; }
+
   // False if the caller wants to stop.
   bool Proceed(double fraction) { return !progress_ || progress_(std::min(fraction, 1.0)); }
 
@@ -89,7 +93,9 @@ class ModelWriter {
   Status Write(const std::string& path);
   Status WritePlm(const std::string& path);
   Status WriteGguf(const std::string& path);
+  Status StartCalibration();
   Status Encode(size_t index, EncodedTensor* out);
+  Status EncodeForTexts(size_t index, EncodedTensor* out);
   Status Verify(const std::string& path);
   Status VerifyTokenizer(TokenizerSpec written);
   ordered_json TypeReports() const;
@@ -108,6 +114,10 @@ class ModelWriter {
   std::vector<EncodingError> errors_;
   std::vector<uint64_t> fingerprints_;
   std::vector<std::string> notes_;
+  std::unique_ptr<Calibration> calibration_;  // null: everything is rounded to the nearest
+  const InputMoments* moments_ = nullptr;     // that feedback_ was made of
+  ErrorFeedback feedback_;
+  uint64_t calibration_tokens_ = 0;
 };
 
 Status ModelWriter::PrepareForGguf() {
@@ -135,11 +145,39 @@ Status ModelWriter::PrepareForGguf() {
   return OkStatus();
 }
 
+Status ModelWriter::StartCalibration() {
+  POCKETLM_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(content_.tokenizer));
+  POCKETLM_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> windows,
+                            CalibrationWindows(*tokenizer, options_.calibration));
+  for (const auto& window : windows) calibration_tokens_ += window.size();
+  POCKETLM_ASSIGN_OR_RETURN(calibration_,
+                            Calibration::Create(config_, tensors_, std::move(windows), &pool_));
+  return OkStatus();
+}
+
+Status ModelWriter::EncodeForTexts(size_t index, EncodedTensor* out) {
+  const TensorTarget& target = targets_[index];
+  POCKETLM_ASSIGN_OR_RETURN(const InputMoments* moments, calibration_->InputsOf(index));
+  // q, k and v, or gate and up, which follow each other, have the same inputs.
+  if (moments != moments_) {
+    POCKETLM_ASSIGN_OR_RETURN(feedback_, ErrorFeedback::Create(*moments, &pool_));
+    moments_ = moments;
+  }
+  POCKETLM_RETURN_IF_ERROR(EncodeTensor(*tensors_[index].rows, target, &pool_, out, &feedback_));
+  return calibration_->Replace(index, target, *out);
+}
+
 Status ModelWriter::Encode(size_t index, EncodedTensor* out) {
   const ModelTensor& tensor = tensors_[index];
   if (!Proceed(kPlanShare + kEncodeShare * done_values_ / total_values_))
     return Cancelled("cancelled");
-  const Status status = EncodeTensor(*tensor.rows, targets_[index], &pool_, out);
+  const TensorTarget& target = targets_[index];
+  const bool four_bits = target.packed ? target.packed->type == PackedType::kU4
+                                       : target.type == DType::kQ4_0 || target.type == DType::kQ4_1;
+  const bool for_texts =
+      calibration_ && tensor.role == TensorRole::kBody && four_bits && !target.keep_codes;
+  const Status status =
+      for_texts ? EncodeForTexts(index, out) : EncodeTensor(*tensor.rows, target, &pool_, out);
   if (!status.ok()) return status.WithContext(tensor.hf_name);
   errors_.push_back(out->error);
   fingerprints_.push_back(out->fingerprint);
@@ -170,7 +208,8 @@ Status ModelWriter::WritePlm(const std::string& path) {
   description.license = content_.license;
   description.provenance = content_.provenance;
   description.quantization = {
-      {"type", WeightTypeName(options_.type)}, {"method", "rtn"}, {"types", TypeReports()}};
+      {"type", WeightTypeName(options_.type)}, {"method", Method()}, {"types", TypeReports()}};
+  if (calibration_) description.quantization["calibration_tokens"] = calibration_tokens_;
   return FinishPlm(description, &writer);
 }
 
@@ -287,6 +326,7 @@ Result<ordered_json> ModelWriter::Run(const std::string& path) {
   if (!targets.ok()) return targets.status();
   targets_ = std::move(targets).value();
 
+  if (!options_.calibration.empty()) POCKETLM_RETURN_IF_ERROR(StartCalibration());
   Unverified file(path + ".unverified");
   POCKETLM_RETURN_IF_ERROR(format_ == ModelFormat::kPlm ? WritePlm(file.path())
                                                         : WriteGguf(file.path()));
@@ -301,6 +341,7 @@ Result<ordered_json> ModelWriter::Run(const std::string& path) {
   return ordered_json{{"output", path},
                       {"format", format_ == ModelFormat::kPlm ? "plm" : "gguf"},
                       {"type", WeightTypeName(options_.type)},
+                      {"method", Method()},
                       {"bytes", bytes},
                       {"architecture", ArchitectureName(config_.architecture)},
                       {"parameters", static_cast<uint64_t>(total_values_)},

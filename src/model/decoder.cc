@@ -169,6 +169,20 @@ Status Decoder::Forward(std::span<const int32_t> ids, size_t first_position, KvC
   return OkStatus();
 }
 
+Status Decoder::ForwardLayer(size_t layer, std::span<float> hidden_states, size_t first_position,
+                             KvCache* cache) {
+  const size_t rows = hidden_states.size() / config_->hidden_size;
+  POCKETLM_CHECK(rows > 0 && rows <= max_rows_ && first_position + rows <= cache->capacity());
+  POCKETLM_RETURN_IF_ERROR(Reserve(max_rows_, cache->capacity()));
+  global_rope_.Fill(rows, first_position);
+  if (config_->sliding_window > 0) local_rope_.Fill(rows, first_position);
+  std::copy(hidden_states.begin(), hidden_states.end(), residual_);
+  Attend(weights_->layers[layer], layer, rows, first_position, cache);
+  FeedForward(weights_->layers[layer], rows);
+  std::copy_n(residual_, hidden_states.size(), hidden_states.begin());
+  return OkStatus();
+}
+
 void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position,
                      KvCache* cache) {
   const ModelConfig& c = *config_;

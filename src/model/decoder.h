@@ -61,6 +61,11 @@ class Decoder {
   // logits[i] = head · norm(hidden state of row row_begin + i) of the last Forward, [row_count, vocab_size].
   void Logits(size_t row_begin, size_t row_count, float* logits);
 
+  // Runs one layer in place on the residual stream, hidden_states [rows, hidden_size] with rows ≤ max_rows, as Forward
+  // does on its way: for work that goes through a model layer by layer. kOutOfMemory.
+  Status ForwardLayer(size_t layer, std::span<float> hidden_states, size_t first_position,
+                      KvCache* cache);
+
   size_t max_rows() const { return max_rows_; }
   // Fills the cache with pseudo-random keys and values for positions [0, positions), as if that many tokens
   // had been read: for benchmarks at depth.

@@ -1,5 +1,6 @@
 """pocketlm convert and new: reports, exit statuses, what the gguf package reads from our GGUF files."""
 
+import gzip
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import gguf
 import numpy as np
 import pytest
 
-from conftest import SOURCE_DIR, environment_for, require_model
+from conftest import SOURCE_DIR, data_path, environment_for, require_model
 
 GOLDENS = SOURCE_DIR / "tests" / "goldens"
 CONFIG = {
@@ -274,3 +275,44 @@ def wait_for_part(folder: pathlib.Path, process):
             return
         time.sleep(0.005)
     pytest.fail("the program wrote nothing, or was done too soon")
+
+
+def train_text(name, count):
+    """The first `count` characters of a set of training texts."""
+    with gzip.open(data_path(f"train/{name}/data.jsonl.gz"), "rt", encoding="utf-8") as lines:
+        out = ""
+        for line in lines:
+            out += json.loads(line)["text"] + "\n"
+            if len(out) >= count:
+                break
+    return out[:count]
+
+
+def test_rounding_for_texts_loses_less_on_others(run, tmp_path):
+    """Calibrated on a few pages of books and encyclopedia, judged on news and sentences of other sources."""
+    model = require_model("smollm2-135m")
+    (tmp_path / "calibration").mkdir()
+    (tmp_path / "calibration" / "en.txt").write_text(train_text("books_en", 40_000))
+    (tmp_path / "calibration" / "zh.txt").write_text(train_text("wiki_zh", 12_000))
+    nearest, rounded = tmp_path / "nearest.plm", tmp_path / "rounded.plm"
+    flags = ["--requantize", "--head-type", "int8", "--json"]
+    assert report(run("convert", model, "-o", nearest, *flags))["method"] == "rtn"
+    made = report(run("convert", model, "-o", rounded, *flags, "--calibration", tmp_path / "calibration", timeout=600))
+    assert made["method"] == "gptq" and made["bytes"] == pytest.approx(nearest.stat().st_size, abs=200)
+    for text in ("wikitext2_en/valid.txt", "wiki_zh/gsd_dev.txt"):
+        losses = [report(run("diff", model, path, data_path("calib/" + text), "--max-windows", "4",
+                             "--json"))["overall"]["kl_mean"] for path in (nearest, rounded)]
+        assert losses[1] < 0.85 * losses[0], (text, losses)
+
+
+@pytest.mark.parametrize("text,expected", [("too short", "expected at least 256 tokens"), ("", "")])
+def test_too_little_to_calibrate_with(run, tmp_path, config, text, expected):
+    plm, out = tmp_path / "m.plm", tmp_path / "out.plm"
+    report(run("new", "--config", config, "-o", plm, "--type", "f16", "--json"))
+    (tmp_path / "text.txt").write_text(text)
+    done = run("convert", plm, "-o", out, "--calibration", tmp_path / "text.txt")
+    assert done.returncode == 1 and done.out == "" and done.err.count("\n") == 1
+    assert "calibration" in done.err and expected in done.err
+    assert not out.exists()
+    done = run("convert", plm, "-o", out, "--calibration", tmp_path / "none.txt")
+    assert done.returncode == 1 and "none.txt" in done.err
