@@ -53,6 +53,12 @@ void EncodingFlags::AddTo(CLI::App& command, bool from_model) {
         "Texts like those that the model will read: files and folders with .txt and "
         ".jsonl, also .gz.\nWhat is rounded to 4 bits is then rounded for them (GPTQ), "
         "which takes minutes");
+    command
+        .add_option("--target-mb", target_mb,
+                    "Size of OUT at most, in MB of 10^6 bytes: each matrix gets the type that "
+                    "loses least on the "
+                    "calibration texts")
+        ->check(NumberIn(0.001, 1e6));
   }
   command.add_option("--threads", num_threads, "Threads; 0 (default): all CPUs of this process")
       ->check(NumberIn(0, 1024));
@@ -68,6 +74,7 @@ plm_convert_options EncodingFlags::Options() {
   options.offset = offset.c_str();
   options.requantize = requantize;
   options.num_threads = num_threads;
+  options.target_bytes = static_cast<uint64_t>(target_mb * 1e6);
   texts_ = ReadTextFiles(calibration);
   views_ = TextViews(texts_);
   options.calibration = views_.data();

@@ -22,8 +22,10 @@ struct EncodingFlags {
   bool requantize = false;
   bool json = false;
   std::vector<std::string> calibration;  // paths
+  double target_mb = 0;
 
-  // Adds the flags; --requantize and --calibration only where the weights come from a model.
+  // Adds the flags; --requantize and --calibration only where the weights come from a model, and
+  // --target-mb with them.
   void AddTo(CLI::App& command, bool from_model);
   // Reads the calibration texts. Valid until the next call and while the flags live. Throws CliError.
   plm_convert_options Options();

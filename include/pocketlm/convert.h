@@ -36,11 +36,14 @@ typedef struct plm_convert_options {
   const char* offset;
   bool requantize;     /* round codes too that could be kept; default false */
   int32_t num_threads; /* 0 (default): min(affinity, CPU quota) */
-  /* Texts like those that the model will read, a few thousand tokens at least. With them, matrices of layers that are
-   * rounded to 4 bits are rounded so that what they make of these texts changes least (GPTQ), which takes minutes; without
+  /* Texts like those that the model will read, a few thousand tokens at least. With them, what is rounded
+   * to 4 bits, but for a table that is no head, is rounded so that what they make of these texts changes least (GPTQ), which takes minutes; without
    * (default), to the nearest code. */
   const plm_text* calibration;
   size_t calibration_count;
+  uint64_t
+      target_bytes; /* 0 (default): none. Else every matrix gets the type that loses least on the calibration texts, so that
+                            the file has this many bytes at most; not beside type, head_type, group_size, offset */
 } plm_convert_options;
 PLM_API plm_convert_options plm_convert_options_default(void);
 

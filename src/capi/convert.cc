@@ -38,6 +38,7 @@ Result<ConvertOptions> ReadConvertOptions(const plm_convert_options* options) {
   out.group_size = read.group_size;
   out.requantize = read.requantize;
   out.num_threads = read.num_threads;
+  out.target_bytes = read.target_bytes;
   POCKETLM_ASSIGN_OR_RETURN(out.calibration,
                             ReadTexts("calibration", read.calibration, read.calibration_count));
   out.program = std::string("pocketlm ") + plm_version();
@@ -60,7 +61,7 @@ Status GiveReport(const nlohmann::ordered_json& report, char** out) {
 extern "C" {
 
 plm_convert_options plm_convert_options_default(void) {
-  return {sizeof(plm_convert_options), nullptr, nullptr, 0, nullptr, false, 0, nullptr, 0};
+  return {sizeof(plm_convert_options), nullptr, nullptr, 0, nullptr, false, 0, nullptr, 0, 0};
 }
 
 plm_status plm_convert(const char* input, const char* output, const plm_convert_options* options,

@@ -80,8 +80,8 @@ class LayerwiseCalibration : public Calibration {
     backend_ = std::make_unique<WatchingBackend>(std::move(cpu));
     weights_.layers.resize(config_.num_hidden_layers);
     for (const ModelTensor& tensor : tensors_) {
-      if (tensor.role == TensorRole::kVector && !tensor.is_norm)
-        weights_.rope_factors = VectorOf(tensor);
+      if (tensor.role != TensorRole::kVector || ParseLayerName(tensor.hf_name)) continue;
+      (tensor.is_norm ? weights_.norm : weights_.rope_factors) = VectorOf(tensor);
     }
     POCKETLM_ASSIGN_OR_RETURN(
         Decoder decoder, Decoder::Create(config_, weights_, backend_.get(), kCalibrationWindow));
@@ -89,10 +89,13 @@ class LayerwiseCalibration : public Calibration {
     POCKETLM_ASSIGN_OR_RETURN(
         KvCache cache, KvCache::Create(config_, kCalibrationWindow, KvType::kF16, KvType::kF16));
     cache_.emplace(std::move(cache));
-    return Embed();
+    Embed();
+    return OkStatus();
   }
 
   Result<const InputMoments*> InputsOf(size_t index) override {
+    if (tensors_[index].role == TensorRole::kEmbedding) return InputsOfTiedTable();
+    if (tensors_[index].role == TensorRole::kHead) return InputsOfHead();
     const std::optional<LayerName> name = ParseLayerName(tensors_[index].hf_name);
     POCKETLM_CHECK(name && (!measured_ || name->layer >= layer_));
     if (!measured_ || name->layer != layer_) POCKETLM_RETURN_IF_ERROR(Enter(name->layer));
@@ -109,6 +112,48 @@ class LayerwiseCalibration : public Calibration {
   }
 
  private:
+  Result<const InputMoments*> InputsOfHead() {
+    if (!measured_ || layer_ + 1 < config_.num_hidden_layers)
+      POCKETLM_RETURN_IF_ERROR(Enter(config_.num_hidden_layers - 1));
+    POCKETLM_RETURN_IF_ERROR(AddInputsOfHead());
+    return &head_moments_;
+  }
+
+  // Runs the last layer, which is loaded.
+  Status AddInputsOfHead() {
+    POCKETLM_RETURN_IF_ERROR(RunLayer());
+    Clear(config_.hidden_size, &head_moments_);
+    for (std::vector<float>& states : states_) {
+      const size_t rows = states.size() / config_.hidden_size;
+      backend_->RmsNorm(states.data(), rows, config_.hidden_size, weights_.norm.data(),
+                        config_.rms_norm_eps, states.data());
+      head_moments_.Add(states.data(), rows, backend_->inner());
+    }
+    return OkStatus();
+  }
+
+  // Runs the whole model as it is, and begins again.
+  Result<const InputMoments*> InputsOfTiedTable() {
+    POCKETLM_CHECK(config_.tie_word_embeddings && !measured_);
+    for (; layer_ + 1 < config_.num_hidden_layers; ++layer_) {
+      POCKETLM_RETURN_IF_ERROR(Load(layer_));
+      POCKETLM_RETURN_IF_ERROR(RunLayer());
+      weights_.layers[layer_] = {};
+    }
+    POCKETLM_RETURN_IF_ERROR(Load(layer_));
+    POCKETLM_RETURN_IF_ERROR(AddInputsOfHead());
+    weights_.layers[layer_] = {};
+    layer_ = 0;
+    Embed();
+    return &head_moments_;
+  }
+
+  static void Clear(size_t cols, InputMoments* moments) {
+    moments->cols = cols;
+    moments->tokens = 0;
+    moments->sum.assign(cols * cols, 0.0f);
+  }
+
   InputMoments& MomentsOf(const LayerMatrix& matrix) {
     return moments_[static_cast<size_t>(matrix.input)];
   }
@@ -119,7 +164,8 @@ class LayerwiseCalibration : public Calibration {
   }
 
   // The residual stream before the first layer.
-  Status Embed() {
+  void Embed() {
+    states_.clear();
     const auto table = std::find_if(
         tensors_.begin(), tensors_.end(),
         [](const ModelTensor& tensor) { return tensor.role == TensorRole::kEmbedding; });
@@ -131,7 +177,6 @@ class LayerwiseCalibration : public Calibration {
         for (size_t k = 0; k < config_.hidden_size; ++k) row[k] *= config_.embedding_scale;
       }
     }
-    return OkStatus();
   }
 
   // Goes on to a layer and measures it; those on the way are run as they are now.
@@ -145,12 +190,8 @@ class LayerwiseCalibration : public Calibration {
       measured_ = true;
       if (layer_ == layer) break;
     }
-    for (const LayerMatrix& matrix : LayerMatrices()) {
-      InputMoments& moments = MomentsOf(matrix);
-      moments.cols = (weights_.layers[layer_].*matrix.member).cols;
-      moments.tokens = 0;
-      moments.sum.assign(moments.cols * moments.cols, 0.0f);
-    }
+    for (const LayerMatrix& matrix : LayerMatrices())
+      Clear((weights_.layers[layer_].*matrix.member).cols, &MomentsOf(matrix));
     backend_->set_watch([this](const WeightMatrix* w, const float* x, size_t rows) {
       for (const LayerMatrix& matrix : LayerMatrices()) {
         if (w == &(weights_.layers[layer_].*matrix.member))
@@ -200,6 +241,7 @@ class LayerwiseCalibration : public Calibration {
   size_t layer_ = 0;
   bool measured_ = false;  // layer_ is loaded, and its moments are there
   std::array<InputMoments, kNumLayerInputs> moments_;
+  InputMoments head_moments_;
 };
 
 }  // namespace

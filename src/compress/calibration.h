@@ -50,8 +50,9 @@ class Calibration {
                                                      ThreadPool* pool);
   virtual ~Calibration() = default;
 
-  // The moments of what enters the matrix tensors[index], which is one of a layer (TensorRole::kBody), valid until
-  // another layer's are asked for. Layers ascend: those before have been Replaced, or else count as they were.
+  // The moments of what enters the matrix tensors[index], valid until another layer's are asked for. Layers ascend: those before
+  // have been Replaced, or else count as they were. An untied head comes last, once; a tied table first, once: it is measured as
+  // the head, behind layers that are as they were.
   virtual Result<const InputMoments*> InputsOf(size_t index) = 0;
 
   // tensors[index], of the layer at hand, is what `encoded` says from now on.

@@ -88,6 +88,16 @@ Result<EncodingOptions> ReadEncoding(const std::string& output, const ConvertOpt
       ParseEncodingOptions(format, options.type, options.head_type, options.group_size,
                            options.offset, options.requantize));
   encoding.calibration = options.calibration;
+  encoding.target_bytes = options.target_bytes;
+  if (options.target_bytes > 0) {
+    if (!options.type.empty() || !options.head_type.empty() || !options.offset.empty() ||
+        options.group_size != 0)
+      return InvalidArgument(
+          "size: expected no type, head type, group size or offset beside it, since it decides "
+          "them");
+    if (options.calibration.empty())
+      return InvalidArgument("size: expected calibration texts to choose types by, got none");
+  }
   return encoding;
 }
 

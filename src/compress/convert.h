@@ -15,16 +15,18 @@ struct ConvertOptions {
   std::string type, head_type, offset;
   uint32_t group_size = 0;
   bool requantize = false;
-  std::vector<CorpusText> calibration;  // see EncodingOptions
-  int num_threads = 0;                  // 0: AvailableCpus()
-  std::string program;                  // name and version, for the file's provenance
+  std::vector<CorpusText> calibration;  // see EncodingOptions, as target_bytes
+  uint64_t target_bytes = 0;
+  int num_threads = 0;  // 0: AvailableCpus()
+  std::string program;  // name and version, for the file's provenance
 };
 
 // What an opened model says, as content to write: tensors, configuration, tokenizer, origin. `source` outlives it.
 Result<ModelContent> ReadModelContent(const std::string& input, const ModelSource& source,
                                       const std::string& program);
 
-// The encoding that the options ask for in a file of output's ending; see ParseEncodingOptions.
+// The encoding that the options ask for in a file of output's ending; see ParseEncodingOptions. kInvalidArgument too: a
+// target size beside what it decides, or without calibration texts.
 Result<EncodingOptions> ReadEncoding(const std::string& output, const ConvertOptions& options);
 
 // kInvalidArgument if both are the same file.

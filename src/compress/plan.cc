@@ -40,6 +40,46 @@ bool IsFourBit(WeightType type) {
   return type == WeightType::kInt4 || type == WeightType::kQ4_0 || type == WeightType::kQ4_1;
 }
 
+bool HasFourBitCodes(const ModelTensor& tensor) {
+  RowCodes first;
+  tensor.rows->Codes(0, &first);
+  return first.layout.type == PackedType::kU4;
+}
+
+DType BlockType(WeightType type) {
+  return type == WeightType::kQ4_0   ? DType::kQ4_0
+         : type == WeightType::kQ4_1 ? DType::kQ4_1
+                                     : DType::kQ8_0;
+}
+
+// The target that keeps the codes of a tensor that has some, if there is one. `type`: of 4 bits or not, as the codes are; for
+// a GGUF file, which one.
+Result<std::optional<TensorTarget>> KeptCodes(const ModelTensor& tensor, ModelFormat format,
+                                              WeightType type, ThreadPool* pool,
+                                              std::vector<std::string>* notes) {
+  const std::optional<TensorTarget> none;
+  POCKETLM_ASSIGN_OR_RETURN(const std::optional<PackedLayout> exact,
+                            SmallestExactLayout(*tensor.rows, pool));
+  TensorTarget target{std::nullopt, DType::kF32, true};
+  if (format == ModelFormat::kGguf && !IsFourBit(type)) {
+    target.type = DType::kQ8_0;  // which has the code -128
+    return std::optional<TensorTarget>(target);
+  }
+  if (!exact) {
+    notes->push_back(tensor.hf_name + ": the codes of " + tensor.stored_type +
+                     " do not fit (-128), quantized anew");
+    return none;
+  }
+  if (format == ModelFormat::kPlm) {
+    target.packed = exact;
+  } else if (type == WeightType::kQ4_0 && exact->offset != OffsetType::kNone) {
+    return none;
+  } else {
+    target.type = BlockType(type);
+  }
+  return std::optional<TensorTarget>(target);
+}
+
 class Planner {
  public:
   Planner(ModelFormat format, const EncodingOptions& options, ThreadPool* pool,
@@ -49,8 +89,9 @@ class Planner {
   Result<TensorTarget> Target(const ModelTensor& tensor) {
     if (tensor.role == TensorRole::kVector) return TensorTarget{std::nullopt, DType::kF32};
     const WeightType type = TypeFor(tensor);
-    if (type != WeightType::kF16 && tensor.rows->has_codes() && !options_.requantize) {
-      auto kept = KeepCodes(tensor, type);
+    if (type != WeightType::kF16 && tensor.rows->has_codes() && !options_.requantize &&
+        HasFourBitCodes(tensor) == IsFourBit(type)) {
+      auto kept = KeptCodes(tensor, format_, type, pool_, notes_);
       if (!kept.ok()) return kept.status().WithContext(tensor.hf_name);
       if (*kept) return **kept;
     }
@@ -63,40 +104,6 @@ class Planner {
     if (options_.head_type) return *options_.head_type;
     if (!IsFourBit(options_.type) || !tensor.finer_than_4_bits) return options_.type;
     return format_ == ModelFormat::kPlm ? WeightType::kInt8 : WeightType::kQ8_0;
-  }
-
-  Result<std::optional<TensorTarget>> KeepCodes(const ModelTensor& tensor, WeightType type) {
-    const std::optional<TensorTarget> none;
-    RowCodes first;
-    tensor.rows->Codes(0, &first);
-    const bool u4 = first.layout.type == PackedType::kU4;
-    if (u4 != IsFourBit(type)) return none;
-    POCKETLM_ASSIGN_OR_RETURN(const std::optional<PackedLayout> exact,
-                              SmallestExactLayout(*tensor.rows, pool_));
-    TensorTarget target{std::nullopt, DType::kF32, true};
-    if (format_ == ModelFormat::kGguf && !u4) {
-      target.type = DType::kQ8_0;  // which has the code -128
-      return std::optional<TensorTarget>(target);
-    }
-    if (!exact) {
-      notes_->push_back(tensor.hf_name + ": the codes of " + tensor.stored_type +
-                        " do not fit (-128), quantized anew");
-      return none;
-    }
-    if (format_ == ModelFormat::kPlm) {
-      target.packed = exact;
-    } else if (type == WeightType::kQ4_0 && exact->offset != OffsetType::kNone) {
-      return none;
-    } else {
-      target.type = BlockType(type);
-    }
-    return std::optional<TensorTarget>(target);
-  }
-
-  static DType BlockType(WeightType type) {
-    return type == WeightType::kQ4_0   ? DType::kQ4_0
-           : type == WeightType::kQ4_1 ? DType::kQ4_1
-                                       : DType::kQ8_0;
   }
 
   TensorTarget Round(const ModelTensor& tensor, WeightType type) {
@@ -176,6 +183,31 @@ Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_vie
                                          : "no such option for a .gguf "
                                            "file") +
                          ", got " + Quote(offset));
+}
+
+Result<std::vector<TensorTarget>> TargetChoices(const ModelTensor& tensor, ModelFormat format,
+                                                const EncodingOptions& options, ThreadPool* pool) {
+  const uint64_t rows = tensor.shape[0], cols = tensor.shape[1];
+  std::vector<TensorTarget> all;
+  if (format == ModelFormat::kGguf) {
+    for (const DType type : {DType::kQ4_0, DType::kQ4_1, DType::kQ8_0})
+      all.push_back({std::nullopt, type});
+  } else {
+    for (const uint32_t group_size : {128u, 64u, 32u})
+      all.push_back({PackedLayout{PackedType::kU4, OffsetType::kZero4, group_size}});
+    all.push_back({PackedLayout{PackedType::kU4, OffsetType::kMinF16, 32}});
+    for (const uint32_t group_size : {128u, 32u})
+      all.push_back({PackedLayout{PackedType::kI8, OffsetType::kNone, group_size}});
+  }
+  all.push_back({std::nullopt, DType::kF16});
+  std::erase_if(all, [&](const TensorTarget& target) { return !TargetBytes(target, rows, cols); });
+  if (!tensor.rows->has_codes() || options.requantize) return all;
+  const WeightType type = HasFourBitCodes(tensor) ? WeightType::kQ4_1 : WeightType::kQ8_0;
+  std::vector<std::string> notes;  // that codes do not fit is no news where types are chosen anyway
+  POCKETLM_ASSIGN_OR_RETURN(const std::optional<TensorTarget> kept,
+                            KeptCodes(tensor, format, type, pool, &notes));
+  if (kept) all.push_back(*kept);
+  return all;
 }
 
 Result<std::vector<TensorTarget>> PlanTargets(const std::vector<ModelTensor>& tensors,

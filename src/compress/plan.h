@@ -34,7 +34,10 @@ struct EncodingOptions {
   uint32_t group_size = 64;                // 32, 64, 128: of what is quantized anew for .plm
   OffsetType offset = OffsetType::kZero4;  // int4 that is quantized anew for .plm
   bool requantize = false;                 // do not keep codes that fit exactly
-  // With texts, matrices of layers that are rounded to 4 bits are rounded for them (gptq.h).
+  // More than 0: types are chosen by what they cost on the calibration texts, so that the file has this many bytes at
+  // most; type, head_type, group_size and offset do not count then.
+  uint64_t target_bytes = 0;
+  // With texts, all that is rounded to 4 bits but a table that is no head are rounded for them (gptq.h).
   std::vector<CorpusText> calibration;
 };
 
@@ -55,5 +58,11 @@ Result<std::vector<TensorTarget>> PlanTargets(const std::vector<ModelTensor>& te
                                               ThreadPool* pool,
                                               const std::function<bool()>& proceed,
                                               std::vector<std::string>* notes);
+
+// The targets among which a matrix may be stored when the size decides, smallest first but for kept codes, which come
+// last if there are any that fit. The first one is in 4 bits, in F16 where rows are no whole groups.
+// kDataError: codes whose scale is not finite.
+Result<std::vector<TensorTarget>> TargetChoices(const ModelTensor& tensor, ModelFormat format,
+                                                const EncodingOptions& options, ThreadPool* pool);
 
 }  // namespace pocketlm

@@ -13,6 +13,8 @@
 #include "compress/calibration.h"
 #include "compress/gguf_metadata.h"
 #include "compress/gptq.h"
+#include "compress/sensitivity.h"
+#include "compress/size_budget.h"
 #include "format/gguf_writer.h"
 #include "format/plm_writer.h"
 #include "model/plm_metadata.h"
@@ -26,7 +28,8 @@ using nlohmann::ordered_json;
 
 // Shares of the work, for the progress bar.
 constexpr double kPlanShare = 0.1;
-constexpr double kEncodeShare = 0.6;
+constexpr double kPlanShareForSize = 0.6;
+constexpr double kVerifyShare = 0.3;  // of what is left
 
 // Languages, digits, spaces, a combining mark and symbols: what tokenizers treat in ways of their own.
 constexpr const char* kTokenizerSample =
@@ -84,6 +87,9 @@ class ModelWriter {
     return tensor.shape.size() == 2 ? tensor.shape[0] : 1;
   }
 
+  const char* TypeName() const {
+    return options_.target_bytes > 0 ? "mixed" : WeightTypeName(options_.type);
+  }
   const char* Method() const { return calibration_ ? "gptq" : "rtn"; }
 
   // False if the caller wants to stop.
@@ -91,9 +97,14 @@ class ModelWriter {
 
   Status PrepareForGguf();
   Status Write(const std::string& path);
+  Status Plan(const std::string& path);
+  Status PlanForSize(const std::string& path);
+  Result<uint64_t> BytesWithoutTensors(const std::string& path);
+  Status DescribePlm(PlmWriter* writer);
+  Status DescribeGguf(GgufFileWriter* writer);
   Status WritePlm(const std::string& path);
   Status WriteGguf(const std::string& path);
-  Status StartCalibration();
+  Status ReadCalibration();
   Status Encode(size_t index, EncodedTensor* out);
   Status EncodeForTexts(size_t index, EncodedTensor* out);
   Status Verify(const std::string& path);
@@ -118,6 +129,8 @@ class ModelWriter {
   const InputMoments* moments_ = nullptr;     // that feedback_ was made of
   ErrorFeedback feedback_;
   uint64_t calibration_tokens_ = 0;
+  std::vector<std::vector<int32_t>> windows_;  // of the calibration texts
+  double plan_share_ = kPlanShare;
 };
 
 Status ModelWriter::PrepareForGguf() {
@@ -145,13 +158,119 @@ Status ModelWriter::PrepareForGguf() {
   return OkStatus();
 }
 
-Status ModelWriter::StartCalibration() {
+Status ModelWriter::ReadCalibration() {
   POCKETLM_ASSIGN_OR_RETURN(const auto tokenizer, Tokenizer::Create(content_.tokenizer));
-  POCKETLM_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> windows,
-                            CalibrationWindows(*tokenizer, options_.calibration));
-  for (const auto& window : windows) calibration_tokens_ += window.size();
-  POCKETLM_ASSIGN_OR_RETURN(calibration_,
-                            Calibration::Create(config_, tensors_, std::move(windows), &pool_));
+  POCKETLM_ASSIGN_OR_RETURN(windows_, CalibrationWindows(*tokenizer, options_.calibration));
+  for (const auto& window : windows_) calibration_tokens_ += window.size();
+  return OkStatus();
+}
+
+// What of the file is no tensor's bytes, a little more at most.
+Result<uint64_t> ModelWriter::BytesWithoutTensors(const std::string& path) {
+  constexpr uint64_t kReports = 4096;  // figures that are not known yet
+  constexpr uint64_t kTensor = 320;    // a row of the index, and padding of three planes
+  constexpr uint64_t kEnd = 16384;     // padding of all tensors of a .plm file together
+  if (format_ == ModelFormat::kPlm) {
+    POCKETLM_ASSIGN_OR_RETURN(PlmWriter writer, PlmWriter::Create(path));
+    POCKETLM_RETURN_IF_ERROR(DescribePlm(&writer));
+  } else {
+    POCKETLM_ASSIGN_OR_RETURN(GgufFileWriter writer, GgufFileWriter::Create(path));
+    std::vector<std::string> notes;
+    std::swap(notes, notes_);  // they will come again
+    const Status status = DescribeGguf(&writer);
+    std::swap(notes, notes_);
+    POCKETLM_RETURN_IF_ERROR(status);
+    POCKETLM_RETURN_IF_ERROR(writer.Finish());
+  }
+  std::error_code error;
+  uint64_t bytes = fs::file_size(path, error) + kReports + kEnd;
+  fs::remove(path, error);
+  for (const ModelTensor& tensor : tensors_)
+    bytes += kTensor + std::max(tensor.hf_name.size(), tensor.gguf_name.size());
+  return bytes;
+}
+
+Status ModelWriter::PlanForSize(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(uint64_t fixed, BytesWithoutTensors(path));
+  targets_.assign(tensors_.size(), {std::nullopt, DType::kF32});
+  std::vector<std::vector<TensorTarget>> choices(tensors_.size());
+  std::vector<std::vector<double>> errors(tensors_.size());
+  EncodedTensor encoded;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ModelTensor& tensor = tensors_[i];
+    if (tensor.role == TensorRole::kVector) {
+      fixed += *TargetBytes(targets_[i], 1, tensor.shape[0]);
+      continue;
+    }
+    if (!Proceed(kPlanShare * static_cast<double>(i) / static_cast<double>(tensors_.size())))
+      return Cancelled("cancelled");
+    POCKETLM_ASSIGN_OR_RETURN(choices[i], TargetChoices(tensor, format_, options_, &pool_));
+    for (const TensorTarget& target : choices[i]) {
+      const Status status = EncodeTensor(*tensor.rows, target, &pool_, &encoded);
+      if (!status.ok()) return status.WithContext(tensor.hf_name);
+      errors[i].push_back(encoded.error.squared_error);
+    }
+    targets_[i] = choices[i][0];
+  }
+  const TensorUnits units = UnitsOf(tensors_);
+  const auto proceed = [&](double done) {
+    return Proceed(kPlanShare + (plan_share_ - kPlanShare) * done);
+  };
+  POCKETLM_ASSIGN_OR_RETURN(
+      const std::vector<double> sensitivity,
+      MeasureSensitivity(config_, tensors_, units, targets_, windows_, &pool_, proceed));
+  std::vector<std::vector<SizeChoice>> lists;
+  for (size_t u = 0; u < units.size(); ++u) {
+    size_t count = choices[units[u][0]].size();
+    for (const size_t i : units[u]) count = std::min(count, choices[i].size());
+    std::vector<SizeChoice>& list = lists.emplace_back();
+    double first_error = 0.0;
+    for (size_t c = 0; c < count; ++c) {
+      SizeChoice choice;
+      double error = 0.0;
+      for (const size_t i : units[u]) {
+        choice.bytes += *TargetBytes(choices[i][c], tensors_[i].shape[0], tensors_[i].shape[1]);
+        error += errors[i][c];
+      }
+      if (c == 0) first_error = error;
+      // Small errors cost in proportion to their squares.
+      choice.loss = first_error > 0.0 ? sensitivity[u] * error / first_error : 0.0;
+      list.push_back(choice);
+    }
+  }
+  const uint64_t budget = options_.target_bytes > fixed ? options_.target_bytes - fixed : 0;
+  Result<std::vector<size_t>> chosen = ChooseWithinBudget(lists, budget);
+  if (!chosen.ok()) {
+    uint64_t least = fixed;
+    for (const std::vector<SizeChoice>& list : lists)
+      least += std::min_element(list.begin(), list.end(), [](const auto& a, const auto& b) {
+                 return a.bytes < b.bytes;
+               })->bytes;
+    return InvalidArgument("size: expected at least " + std::to_string(least) +
+                           " bytes for this model, got " + std::to_string(options_.target_bytes));
+  }
+  for (size_t u = 0; u < units.size(); ++u) {
+    for (const size_t i : units[u]) targets_[i] = choices[i][(*chosen)[u]];
+  }
+  return OkStatus();
+}
+
+Status ModelWriter::Plan(const std::string& path) {
+  if (!options_.calibration.empty()) POCKETLM_RETURN_IF_ERROR(ReadCalibration());
+  if (options_.target_bytes > 0) {
+    plan_share_ = kPlanShareForSize;
+    POCKETLM_RETURN_IF_ERROR(PlanForSize(path));
+  } else {
+    double planned = 0.0;
+    const double count = static_cast<double>(tensors_.size());
+    const auto proceed = [&] { return Proceed(plan_share_ * planned++ / count); };
+    POCKETLM_ASSIGN_OR_RETURN(targets_,
+                              PlanTargets(tensors_, format_, options_, &pool_, proceed, &notes_));
+  }
+  if (!options_.calibration.empty()) {
+    POCKETLM_ASSIGN_OR_RETURN(calibration_,
+                              Calibration::Create(config_, tensors_, std::move(windows_), &pool_));
+  }
   return OkStatus();
 }
 
@@ -169,13 +288,15 @@ Status ModelWriter::EncodeForTexts(size_t index, EncodedTensor* out) {
 
 Status ModelWriter::Encode(size_t index, EncodedTensor* out) {
   const ModelTensor& tensor = tensors_[index];
-  if (!Proceed(kPlanShare + kEncodeShare * done_values_ / total_values_))
+  const double encode_share = (1.0 - plan_share_) * (1.0 - kVerifyShare);
+  if (!Proceed(plan_share_ + encode_share * done_values_ / total_values_))
     return Cancelled("cancelled");
   const TensorTarget& target = targets_[index];
   const bool four_bits = target.packed ? target.packed->type == PackedType::kU4
                                        : target.type == DType::kQ4_0 || target.type == DType::kQ4_1;
-  const bool for_texts =
-      calibration_ && tensor.role == TensorRole::kBody && four_bits && !target.keep_codes;
+  // A table that is no head is looked up, not multiplied.
+  const bool multiplied = tensor.role != TensorRole::kEmbedding || config_.tie_word_embeddings;
+  const bool for_texts = calibration_ && four_bits && !target.keep_codes && multiplied;
   const Status status =
       for_texts ? EncodeForTexts(index, out) : EncodeTensor(*tensor.rows, target, &pool_, out);
   if (!status.ok()) return status.WithContext(tensor.hf_name);
@@ -200,6 +321,10 @@ Status ModelWriter::WritePlm(const std::string& path) {
           writer.AddPlain(tensor.hf_name, targets_[i].type, tensor.shape, encoded.bytes));
     }
   }
+  return DescribePlm(&writer);
+}
+
+Status ModelWriter::DescribePlm(PlmWriter* writer) {
   PlmDescription description;
   description.config = config_;
   description.tokenizer = content_.tokenizer;
@@ -207,10 +332,9 @@ Status ModelWriter::WritePlm(const std::string& path) {
   description.end_tokens = content_.end_tokens;
   description.license = content_.license;
   description.provenance = content_.provenance;
-  description.quantization = {
-      {"type", WeightTypeName(options_.type)}, {"method", Method()}, {"types", TypeReports()}};
+  description.quantization = {{"type", TypeName()}, {"method", Method()}, {"types", TypeReports()}};
   if (calibration_) description.quantization["calibration_tokens"] = calibration_tokens_;
-  return FinishPlm(description, &writer);
+  return FinishPlm(description, writer);
 }
 
 uint32_t ModelWriter::GgufFileType() const {
@@ -228,15 +352,7 @@ uint32_t ModelWriter::GgufFileType() const {
 
 Status ModelWriter::WriteGguf(const std::string& path) {
   POCKETLM_ASSIGN_OR_RETURN(GgufFileWriter writer, GgufFileWriter::Create(path));
-  GgufDescription description;
-  description.config = &config_;
-  description.tokenizer = &content_.tokenizer;
-  description.chat_template = content_.chat_template;
-  description.end_tokens = content_.end_tokens;
-  description.name = content_.name;
-  description.license = content_.license;
-  description.file_type = GgufFileType();
-  POCKETLM_RETURN_IF_ERROR(AddGgufMetadata(description, &writer, &notes_));
+  POCKETLM_RETURN_IF_ERROR(DescribeGguf(&writer));
   for (size_t i = 0; i < tensors_.size(); ++i) {
     POCKETLM_RETURN_IF_ERROR(
         writer.DeclareTensor(tensors_[i].gguf_name, targets_[i].type, tensors_[i].shape));
@@ -247,6 +363,18 @@ Status ModelWriter::WriteGguf(const std::string& path) {
     POCKETLM_RETURN_IF_ERROR(writer.Append(encoded.bytes));
   }
   return writer.Finish();
+}
+
+Status ModelWriter::DescribeGguf(GgufFileWriter* writer) {
+  GgufDescription description;
+  description.config = &config_;
+  description.tokenizer = &content_.tokenizer;
+  description.chat_template = content_.chat_template;
+  description.end_tokens = content_.end_tokens;
+  description.name = content_.name;
+  description.license = content_.license;
+  description.file_type = GgufFileType();
+  return AddGgufMetadata(description, writer, &notes_);
 }
 
 Status ModelWriter::VerifyTokenizer(TokenizerSpec written) {
@@ -273,9 +401,9 @@ Status ModelWriter::Verify(const std::string& path) {
                     std::to_string(stored.size()));
   double done = 0.0;
   for (size_t i = 0; i < stored.size(); ++i) {
-    const double fraction =
-        kPlanShare + kEncodeShare + (1.0 - kPlanShare - kEncodeShare) * done / total_values_;
-    if (!Proceed(fraction)) return Cancelled("cancelled");
+    const double verify_share = (1.0 - plan_share_) * kVerifyShare;
+    if (!Proceed(1.0 - verify_share + verify_share * done / total_values_))
+      return Cancelled("cancelled");
     if (Fingerprint(*stored[i].rows, &pool_) != fingerprints_[i]) {
       return Internal("verify: " + stored[i].hf_name +
                       ": the values read back differ from those written");
@@ -291,7 +419,7 @@ ordered_json ModelWriter::TypeReports() const {
     EncodingError error;
   };
   std::map<std::string, Sum> sums;
-  for (size_t i = 0; i < tensors_.size(); ++i) {
+  for (size_t i = 0; i < errors_.size(); ++i) {
     Sum& sum = sums[TargetName(targets_[i])];
     const uint64_t rows = RowsOf(tensors_[i]);
     const uint64_t cols = tensors_[i].shape.back();
@@ -319,15 +447,8 @@ ordered_json ModelWriter::TypeReports() const {
 Result<ordered_json> ModelWriter::Run(const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
   if (format_ == ModelFormat::kGguf) POCKETLM_RETURN_IF_ERROR(PrepareForGguf());
-  double planned = 0.0;
-  const double count = static_cast<double>(tensors_.size());
-  const auto proceed = [&] { return Proceed(kPlanShare * planned++ / count); };
-  auto targets = PlanTargets(tensors_, format_, options_, &pool_, proceed, &notes_);
-  if (!targets.ok()) return targets.status();
-  targets_ = std::move(targets).value();
-
-  if (!options_.calibration.empty()) POCKETLM_RETURN_IF_ERROR(StartCalibration());
   Unverified file(path + ".unverified");
+  POCKETLM_RETURN_IF_ERROR(Plan(file.path()));
   POCKETLM_RETURN_IF_ERROR(format_ == ModelFormat::kPlm ? WritePlm(file.path())
                                                         : WriteGguf(file.path()));
   POCKETLM_RETURN_IF_ERROR(Verify(file.path()));
@@ -340,7 +461,7 @@ Result<ordered_json> ModelWriter::Run(const std::string& path) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return ordered_json{{"output", path},
                       {"format", format_ == ModelFormat::kPlm ? "plm" : "gguf"},
-                      {"type", WeightTypeName(options_.type)},
+                      {"type", TypeName()},
                       {"method", Method()},
                       {"bytes", bytes},
                       {"architecture", ArchitectureName(config_.architecture)},

@@ -400,6 +400,54 @@ TEST_P(CalibrateTinyModels, SeesWhatTransformersComputes) {
   }
   EXPECT_GE(checked, 2u);
 }
+// What enters the head gives the logits that Transformers has computed: wᵀ H w is the sum of their squares.
+TEST_P(CalibrateTinyModels, SeesWhatEntersTheHead) {
+  const auto source = OpenModelSource(TinyModelPath(GetParam(), "hf"));
+  ASSERT_OK(source);
+  const auto tensors = TensorsOf(*source);
+  ASSERT_OK(tensors);
+  const testing::TinyGolden golden(GetParam());
+  const size_t prompt = 2, vocab = source->config.vocab_size;
+  const std::vector<float> logits = golden.Array("all_logits", prompt);
+  ThreadPool pool(2);
+  const auto calibration =
+      Calibration::Create(source->config, *tensors, {golden.prompts()[prompt]}, &pool);
+  ASSERT_OK(calibration);
+  const bool tied = source->config.tie_word_embeddings;
+  for (size_t i = 0; i < tensors->size(); ++i) {
+    const ModelTensor& tensor = (*tensors)[i];
+    if (tensor.role != (tied ? TensorRole::kEmbedding : TensorRole::kHead)) continue;
+    const auto moments = (*calibration)->InputsOf(i);
+    ASSERT_OK(moments);
+    EXPECT_EQ((*moments)->tokens, logits.size() / vocab);
+    double difference = 0.0, all = 0.0;
+    std::vector<float> w(tensor.rows->cols());
+    for (size_t v = 0; v < vocab; ++v) {
+      tensor.rows->Values(v, w.data());
+      double sum = 0.0, expected = 0.0;
+      for (size_t a = 0; a < w.size(); ++a) {
+        for (size_t b = 0; b < w.size(); ++b)
+          sum += static_cast<double>(w[a]) * static_cast<double>(w[b]) * At(**moments, a, b);
+      }
+      for (size_t at = v; at < logits.size(); at += vocab)
+        expected += std::pow(static_cast<double>(logits[at]), 2);
+      difference += std::pow(sum - expected, 2);
+      all += std::pow(expected, 2);
+    }
+    EXPECT_LT(std::sqrt(difference / all), 0.05);  // weights of 8 bits
+    // The layers are measured as if that had not been.
+    size_t first = 0;
+    while ((*tensors)[first].role != TensorRole::kBody) ++first;
+    if (!tied) continue;
+    const auto fresh =
+        Calibration::Create(source->config, *tensors, {golden.prompts()[prompt]}, &pool);
+    ASSERT_OK(fresh);
+    const auto with = (*calibration)->InputsOf(first), without = (*fresh)->InputsOf(first);
+    ASSERT_OK(with);
+    ASSERT_OK(without);
+    EXPECT_TRUE((*with)->sum == (*without)->sum);
+  }
+}
 INSTANTIATE_TEST_SUITE_P(All, CalibrateTinyModels, ::testing::ValuesIn(testing::TinyModelNames()));
 
 // The same file whatever the threads, in both formats; other codes than nearest rounding's.

@@ -316,3 +316,19 @@ def test_too_little_to_calibrate_with(run, tmp_path, config, text, expected):
     assert not out.exists()
     done = run("convert", plm, "-o", out, "--calibration", tmp_path / "none.txt")
     assert done.returncode == 1 and "none.txt" in done.err
+
+
+def test_a_size_decides_types(run, tmp_path, config):
+    plm, out, text = tmp_path / "m.plm", tmp_path / "out.plm", tmp_path / "text.txt"
+    report(run("new", "--config", config, "-o", plm, "--type", "f16", "--json"))
+    text.write_text("What the model will read: letters, 12 numbers, 汉字。\n" * 200)
+    made = report(run("convert", plm, "-o", out, "--calibration", text, "--target-mb", "0.4", "--json"))
+    assert made["type"] == "mixed" and made["bytes"] == out.stat().st_size <= 400_000
+    assert len([t for t in made["types"] if t["type"] != "F32"]) > 1
+    for flags, expected in [(["--target-mb", "0.4"], "expected calibration texts"),
+                            (["--target-mb", "0.01", "--calibration", text], "expected at least"),
+                            (["--target-mb", "0.4", "--calibration", text, "--type", "int8"], "expected no type")]:
+        done = run("convert", plm, "-o", tmp_path / "none.plm", *flags)
+        assert done.returncode == 1 and expected in done.err and done.err.count("\n") == 1
+        assert not (tmp_path / "none.plm").exists()
+    assert run("convert", plm, "-o", out, "--target-mb", "-1").returncode == 2
