@@ -30,7 +30,9 @@ void AddConvertCommand(CLI::App& program, Action* action) {
   const auto flags = std::make_shared<ConvertFlags>();
   command->add_option("IN", flags->input, "A .plm or GGUF file, a Hugging Face folder, or a name")
       ->required();
-  command->add_option("-o,--output", flags->output, "The new file: its ending is .plm or .gguf")
+  command
+      ->add_option("-o,--output", flags->output,
+                   "The new model: a .plm or .gguf file, or, ending in /, a Hugging Face folder")
       ->required();
   flags->encoding.AddTo(*command, true);
   command->footer(

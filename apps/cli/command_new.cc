@@ -37,7 +37,9 @@ void AddNewCommand(CLI::App& program, Action* action) {
       ->add_option("--config", flags->config,
                    "The shape: pocket-0.3b, qwen3-0.6b, or a Hugging Face config.json")
       ->required();
-  command->add_option("-o,--output", flags->output, "The new file: its ending is .plm or .gguf")
+  command
+      ->add_option("-o,--output", flags->output,
+                   "The new model: a .plm or .gguf file, or, ending in /, a Hugging Face folder")
       ->required();
   command->add_option("--tokenizer", flags->tokenizer,
                       "A model or tokenizer.json to take it from; default: a made-up vocabulary");

@@ -205,7 +205,8 @@ void AddPruneVocabCommand(CLI::App& program, Action* action) {
       ->check(NumberIn(1, 1e9));
   command
       ->add_option("-o,--output", flags->output,
-                   "The new file: .plm, .gguf, or .json for the tokenizer alone")
+                   "The new model: .plm, .gguf, or, ending in /, a Hugging Face folder; or .json "
+                   "for the tokenizer alone")
       ->required();
   command
       ->add_option("--bits-per-byte", flags->bits_bytes,

@@ -38,7 +38,7 @@ std::vector<plm_text> TextViews(const std::vector<TextFile>& files) {
 void EncodingFlags::AddTo(CLI::App& command, bool from_model) {
   command.add_option("--type", type,
                      "Weights: int4 (default), int8, f16 for .plm; q4_1 (default), q4_0, q8_0, f16 "
-                     "for .gguf");
+                     "for .gguf;\nf16 (default), f32 for a folder");
   command.add_option("--head-type", head_type,
                      "Embedding table and output head; default: as --type, but 8 bits where the "
                      "source has 5 to 8");

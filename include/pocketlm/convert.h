@@ -23,7 +23,8 @@ typedef struct plm_text {
 /* How weights are stored. Texts may be null or "", which means the default. */
 typedef struct plm_convert_options {
   size_t size_bytes;
-  /* Of matrices. A .plm file: "int4" (default), "int8", "f16". GGUF: "q4_1" (default), "q4_0", "q8_0", "f16". Codes
+  /* Of matrices. A .plm file: "int4" (default), "int8", "f16". GGUF: "q4_1" (default), "q4_0", "q8_0", "f16". A folder:
+   * "f16" (default), "f32". Codes
    * that the type holds exactly are kept bit for bit: Q4_0, Q4_1 and int4 for int4 and q4_1; Q5_0, Q8_0 and int8
    * for int8 and q8_0. All else is rounded to the nearest code. */
   const char* type;
@@ -47,8 +48,8 @@ typedef struct plm_convert_options {
 } plm_convert_options;
 PLM_API plm_convert_options plm_convert_options_default(void);
 
-/* Converts the model at `input` (a .plm or GGUF file, a Hugging Face folder) to `output`, whose ending, .plm or .gguf,
- * tells the format. The output is written beside its place under another name, opened again, held to what was meant
+/* Converts the model at `input` (a .plm or GGUF file, a Hugging Face folder) to `output`, whose ending tells the format: .plm,
+ * .gguf, or / for a Hugging Face folder, which must be empty or not be there. The output is written beside its place under another name, opened again, held to what was meant
  * to be in it and then renamed: it is complete or not there. An output that is the input is PLM_INVALID_ARGUMENT.
  * `progress` may be null; false from it is PLM_CANCELLED. *report_json (may be null): {input, output, format, type,
  * method ("rtn" or "gptq"), bytes, architecture, parameters, bits_per_weight, types: [{type, tensors, parameters, bytes, exact,

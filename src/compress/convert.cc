@@ -95,6 +95,8 @@ Result<EncodingOptions> ReadEncoding(const std::string& output, const ConvertOpt
       return InvalidArgument(
           "size: expected no type, head type, group size or offset beside it, since it decides "
           "them");
+    if (format == ModelFormat::kFolder)
+      return InvalidArgument("size: expected none for a folder, whose weights have one type");
     if (options.calibration.empty())
       return InvalidArgument("size: expected calibration texts to choose types by, got none");
   }

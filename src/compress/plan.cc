@@ -12,16 +12,35 @@ struct TypeName {
   WeightType type;
   bool plm;
   bool gguf;
+  bool folder;
 };
 
 constexpr TypeName kTypeNames[] = {
-    {"int4", WeightType::kInt4, true, false}, {"int8", WeightType::kInt8, true, false},
-    {"q4_0", WeightType::kQ4_0, false, true}, {"q4_1", WeightType::kQ4_1, false, true},
-    {"q8_0", WeightType::kQ8_0, false, true}, {"f16", WeightType::kF16, true, true},
+    {"int4", WeightType::kInt4, true, false, false},
+    {"int8", WeightType::kInt8, true, false, false},
+    {"q4_0", WeightType::kQ4_0, false, true, false},
+    {"q4_1", WeightType::kQ4_1, false, true, false},
+    {"q8_0", WeightType::kQ8_0, false, true, false},
+    {"f16", WeightType::kF16, true, true, true},
+    {"f32", WeightType::kF32, false, false, true},
 };
 
+const char* FormatText(ModelFormat format) {
+  switch (format) {
+    case ModelFormat::kPlm:
+      return "a .plm file";
+    case ModelFormat::kGguf:
+      return "a .gguf file";
+    case ModelFormat::kFolder:
+      return "a folder";
+  }
+  return "";
+}
+
 bool Fits(const TypeName& entry, ModelFormat format) {
-  return format == ModelFormat::kPlm ? entry.plm : entry.gguf;
+  return format == ModelFormat::kPlm    ? entry.plm
+         : format == ModelFormat::kGguf ? entry.gguf
+                                        : entry.folder;
 }
 
 Result<WeightType> ParseType(const char* option, ModelFormat format, std::string_view name) {
@@ -31,9 +50,8 @@ Result<WeightType> ParseType(const char* option, ModelFormat format, std::string
     if (name == entry.name) return entry.type;
     known += std::string(known.empty() ? "" : ", ") + entry.name;
   }
-  return InvalidArgument("" + std::string(option) + ": expected " + known + " for a " +
-                         (format == ModelFormat::kPlm ? ".plm" : ".gguf") + " file, got " +
-                         Quote(name));
+  return InvalidArgument(std::string(option) + ": expected " + known + " for " +
+                         FormatText(format) + ", got " + Quote(name));
 }
 
 bool IsFourBit(WeightType type) {
@@ -89,8 +107,8 @@ class Planner {
   Result<TensorTarget> Target(const ModelTensor& tensor) {
     if (tensor.role == TensorRole::kVector) return TensorTarget{std::nullopt, DType::kF32};
     const WeightType type = TypeFor(tensor);
-    if (type != WeightType::kF16 && tensor.rows->has_codes() && !options_.requantize &&
-        HasFourBitCodes(tensor) == IsFourBit(type)) {
+    if (format_ != ModelFormat::kFolder && type != WeightType::kF16 && tensor.rows->has_codes() &&
+        !options_.requantize && HasFourBitCodes(tensor) == IsFourBit(type)) {
       auto kept = KeptCodes(tensor, format_, type, pool_, notes_);
       if (!kept.ok()) return kept.status().WithContext(tensor.hf_name);
       if (*kept) return **kept;
@@ -107,6 +125,7 @@ class Planner {
   }
 
   TensorTarget Round(const ModelTensor& tensor, WeightType type) {
+    if (type == WeightType::kF32) return {std::nullopt, DType::kF32};
     const TensorTarget f16{std::nullopt, DType::kF16};
     if (type == WeightType::kF16) return f16;
     const uint64_t cols = tensor.shape.back();
@@ -137,7 +156,9 @@ class Planner {
 Result<ModelFormat> FormatOfPath(std::string_view path) {
   if (path.ends_with(".plm")) return ModelFormat::kPlm;
   if (path.ends_with(".gguf")) return ModelFormat::kGguf;
-  return InvalidArgument("output: expected a name that ends in .plm or .gguf, got " + Quote(path));
+  if (path.ends_with('/')) return ModelFormat::kFolder;
+  return InvalidArgument(
+      "output: expected a name that ends in .plm, .gguf or, for a folder, /, got " + Quote(path));
 }
 
 const char* WeightTypeName(WeightType type) {
@@ -153,7 +174,9 @@ Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_vie
   const bool plm = format == ModelFormat::kPlm;
   EncodingOptions options;
   options.requantize = requantize;
-  options.type = plm ? WeightType::kInt4 : WeightType::kQ4_1;
+  options.type = plm                            ? WeightType::kInt4
+                 : format == ModelFormat::kGguf ? WeightType::kQ4_1
+                                                : WeightType::kF16;
   if (!type.empty()) {
     POCKETLM_ASSIGN_OR_RETURN(options.type, ParseType("type", format, type));
   }
@@ -161,6 +184,9 @@ Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_vie
     POCKETLM_ASSIGN_OR_RETURN(options.head_type, ParseType("head type", format, head_type));
   }
   if (group_size != 0) {
+    if (format == ModelFormat::kFolder)
+      return InvalidArgument("group size: expected none for a folder, got " +
+                             std::to_string(group_size));
     if (!plm && group_size != 32) {
       return InvalidArgument("group size: expected 32 for a .gguf file, got " +
                              std::to_string(group_size));
@@ -179,9 +205,8 @@ Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_vie
     }
   }
   return InvalidArgument("offset: expected " +
-                         std::string(plm ? "none, zero4 or min_f16"
-                                         : "no such option for a .gguf "
-                                           "file") +
+                         (plm ? std::string("none, zero4 or min_f16")
+                              : std::string("no such option for ") + FormatText(format)) +
                          ", got " + Quote(offset));
 }
 

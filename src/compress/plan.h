@@ -16,13 +16,13 @@
 
 namespace pocketlm {
 
-enum class ModelFormat { kPlm, kGguf };
+enum class ModelFormat { kPlm, kGguf, kFolder };
 
-// The format that a path's ending names; kInvalidArgument if it is neither .plm nor .gguf.
+// The format that a path's ending names: .plm, .gguf, or / for a folder; kInvalidArgument for other ones.
 Result<ModelFormat> FormatOfPath(std::string_view path);
 
-// int4, int8 and f16 go to .plm files; q4_0, q4_1, q8_0 and f16 to GGUF.
-enum class WeightType { kInt4, kInt8, kF16, kQ4_0, kQ4_1, kQ8_0 };
+// int4, int8 and f16 go to .plm files; q4_0, q4_1, q8_0 and f16 to GGUF; f16 and f32 to a folder.
+enum class WeightType { kInt4, kInt8, kF16, kF32, kQ4_0, kQ4_1, kQ8_0 };
 
 const char* WeightTypeName(WeightType type);
 
@@ -41,7 +41,7 @@ struct EncodingOptions {
   std::vector<CorpusText> calibration;
 };
 
-// Reads options as users write them; "" and 0 are the defaults for the format (int4 or q4_1, zero4, 64).
+// Reads options as users write them; "" and 0 are the defaults for the format (int4, q4_1 or f16; zero4, 64).
 // kInvalidArgument names the option, what is allowed and what was given.
 Result<EncodingOptions> ParseEncodingOptions(ModelFormat format, std::string_view type,
                                              std::string_view head_type, uint32_t group_size,

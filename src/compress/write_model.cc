@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -17,8 +18,10 @@
 #include "compress/size_budget.h"
 #include "format/gguf_writer.h"
 #include "format/plm_writer.h"
+#include "format/safetensors_writer.h"
 #include "model/plm_metadata.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_writer.h"
 
 namespace pocketlm {
 namespace {
@@ -39,13 +42,13 @@ constexpr const char* kTokenizerSample =
     "cafe\xCC\x81 "
     "\xD0\x9F\xD1\x80\xD0\xB8\xD0\xB2\xD0\xB5\xD1\x82 \xF0\x9F\xA6\x99   <|im_start|>";
 
-// The temporary file: removed unless it got its name.
+// The temporary file or folder: removed unless it got its name.
 class Unverified {
  public:
   explicit Unverified(std::string path) : path_(std::move(path)) {}
   ~Unverified() {
     std::error_code ignored;
-    if (!path_.empty()) fs::remove(path_, ignored);
+    if (!path_.empty()) fs::remove_all(path_, ignored);
   }
   Unverified(const Unverified&) = delete;
   Unverified& operator=(const Unverified&) = delete;
@@ -62,6 +65,16 @@ class Unverified {
  private:
   std::string path_;
 };
+
+// Bytes of a file, or of the files in a folder.
+uint64_t SizeOf(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return fs::file_size(path, ignored);
+  uint64_t bytes = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored))
+    bytes += entry.file_size(ignored);
+  return bytes;
+}
 
 class ModelWriter {
  public:
@@ -87,6 +100,15 @@ class ModelWriter {
     return tensor.shape.size() == 2 ? tensor.shape[0] : 1;
   }
 
+  // Gemma's layers in Transformers multiply with 1 + weight.
+  bool StoresNormsLessOne() const { return config_.architecture == Architecture::kGemma3; }
+
+  const char* FormatName() const {
+    return format_ == ModelFormat::kPlm    ? "plm"
+           : format_ == ModelFormat::kGguf ? "gguf"
+                                           : "safetensors";
+  }
+
   const char* TypeName() const {
     return options_.target_bytes > 0 ? "mixed" : WeightTypeName(options_.type);
   }
@@ -104,6 +126,9 @@ class ModelWriter {
   Status DescribeGguf(GgufFileWriter* writer);
   Status WritePlm(const std::string& path);
   Status WriteGguf(const std::string& path);
+  Status PrepareForFolder();
+  Status WriteFolder(const std::string& path);
+  Status WriteSafetensors(const std::string& path);
   Status ReadCalibration();
   Status Encode(size_t index, EncodedTensor* out);
   Status EncodeForTexts(size_t index, EncodedTensor* out);
@@ -155,6 +180,37 @@ Status ModelWriter::PrepareForGguf() {
   place->rows = MakeVectorRow(std::move(factors));
   tensors_.insert(tensors_.begin() + (place - with.begin()), *place);
   config_.rope_scaling = {};
+  return OkStatus();
+}
+
+Status ModelWriter::PrepareForFolder() {
+  if (config_.rope_layout == RopeLayout::kInterleaved) {
+    config_.rope_layout = RopeLayout::kHalves;
+    const auto half = static_cast<int64_t>(config_.head_dim / 2);
+    for (ModelTensor& tensor : tensors_) {
+      if (!tensor.rotary) continue;
+      std::vector<int64_t> rows(tensor.rows->rows());
+      for (size_t row = 0; row < rows.size(); ++row) {
+        const auto in_head = static_cast<int64_t>(row % config_.head_dim);
+        rows[row] = static_cast<int64_t>(row) - in_head +
+                    (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+      }
+      tensor.rows = MakeSelectedRows(tensor.rows, std::move(rows));
+    }
+  }
+  for (ModelTensor& tensor : tensors_) {
+    if (tensor.role != TensorRole::kVector) continue;
+    if (!tensor.is_norm)
+      return Unsupported(
+          "config.json: expected rotary scaling with a name, got divisors of a GGUF file (" +
+          tensor.gguf_name + ")");
+    if (!StoresNormsLessOne()) continue;
+    std::vector<float> values(tensor.rows->cols());
+    tensor.rows->Values(0, values.data());
+    // What remains of values near 0, which are less exact less one.
+    for (float& value : values) value = (value - 1.0f) + 1.0f;
+    tensor.rows = MakeVectorRow(std::move(values));
+  }
   return OkStatus();
 }
 
@@ -377,11 +433,60 @@ Status ModelWriter::DescribeGguf(GgufFileWriter* writer) {
   return AddGgufMetadata(description, writer, &notes_);
 }
 
+Status ModelWriter::WriteSafetensors(const std::string& path) {
+  POCKETLM_ASSIGN_OR_RETURN(SafetensorsFileWriter writer, SafetensorsFileWriter::Create(path));
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const ModelTensor& tensor = tensors_[i];
+    POCKETLM_RETURN_IF_ERROR(
+        writer.DeclareTensor((tensor.role == TensorRole::kHead ? "" : "model.") + tensor.hf_name,
+                             targets_[i].type, tensor.shape));
+  }
+  EncodedTensor encoded;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    POCKETLM_RETURN_IF_ERROR(Encode(i, &encoded));
+    if (tensors_[i].is_norm && StoresNormsLessOne()) {
+      std::vector<float> values(tensors_[i].rows->cols());
+      tensors_[i].rows->Values(0, values.data());
+      for (float& value : values) value -= 1.0f;
+      std::memcpy(encoded.bytes.data(), values.data(), encoded.bytes.size());
+    }
+    POCKETLM_RETURN_IF_ERROR(writer.Append(encoded.bytes));
+  }
+  return writer.Finish();
+}
+
+Status ModelWriter::WriteFolder(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (!fs::create_directory(path, error)) return IoError("folder " + path + ": " + error.message());
+  POCKETLM_ASSIGN_OR_RETURN(ordered_json config, ConfigToHuggingFaceJson(config_));
+  config["dtype"] = options_.type == WeightType::kF32 ? "float32" : "float16";
+  ordered_json generation = ordered_json::object();
+  if (content_.tokenizer.bos_id >= 0)
+    config["bos_token_id"] = generation["bos_token_id"] = content_.tokenizer.bos_id;
+  if (!content_.end_tokens.empty())
+    config["eos_token_id"] = generation["eos_token_id"] = content_.end_tokens;
+  POCKETLM_ASSIGN_OR_RETURN(const std::string tokenizer, WriteTokenizerJson(content_.tokenizer));
+  const ordered_json tokenizer_config = TokenizerConfigJson(
+      content_.tokenizer, content_.chat_template, config_.max_position_embeddings);
+  const std::pair<const char*, std::string> files[] = {
+      {"config.json", config.dump(1) + "\n"},
+      {"generation_config.json", generation.dump(1) + "\n"},
+      {"tokenizer.json", tokenizer},
+      {"tokenizer_config.json", tokenizer_config.dump(1) + "\n"}};
+  for (const auto& [name, text] : files) {
+    POCKETLM_ASSIGN_OR_RETURN(FileWriter writer, FileWriter::Create(JoinPath(path, name)));
+    POCKETLM_RETURN_IF_ERROR(writer.Write(std::as_bytes(std::span(text))));
+    POCKETLM_RETURN_IF_ERROR(writer.Commit());
+  }
+  return WriteSafetensors(JoinPath(path, "model.safetensors"));
+}
+
 Status ModelWriter::VerifyTokenizer(TokenizerSpec written) {
   POCKETLM_ASSIGN_OR_RETURN(const auto meant, Tokenizer::Create(content_.tokenizer));
   POCKETLM_ASSIGN_OR_RETURN(const auto stored, Tokenizer::Create(std::move(written)));
   if (meant->Encode(kTokenizerSample) == stored->Encode(kTokenizerSample)) return OkStatus();
-  if (format_ == ModelFormat::kPlm)
+  if (format_ != ModelFormat::kGguf)
     return Internal("verify: tokenizer: expected the source's ids of a sample text");
   notes_.push_back("tokenizer: the file's tokens of a sample text differ from the source's");
   return OkStatus();
@@ -389,13 +494,14 @@ Status ModelWriter::VerifyTokenizer(TokenizerSpec written) {
 
 Status ModelWriter::Verify(const std::string& path) {
   POCKETLM_ASSIGN_OR_RETURN(ModelSource source, OpenModelSource(path));
+  POCKETLM_ASSIGN_OR_RETURN(const std::vector<ModelTensor> stored, TensorsOf(source));
+  source.config.norm_weights_minus_one = false;  // as TensorsOf gives them
   if (source.config.sliding_window == 0)
     source.config.rope_local_base_freq = config_.rope_local_base_freq;
   if (ConfigToPlmJson(source.config) != ConfigToPlmJson(config_)) {
     return Internal("verify: config: expected " + ConfigToPlmJson(config_).dump() + ", got " +
                     ConfigToPlmJson(source.config).dump());
   }
-  POCKETLM_ASSIGN_OR_RETURN(const std::vector<ModelTensor> stored, TensorsOf(source));
   if (stored.size() != tensors_.size())
     return Internal("verify: expected " + std::to_string(tensors_.size()) + " tensors, got " +
                     std::to_string(stored.size()));
@@ -444,23 +550,34 @@ ordered_json ModelWriter::TypeReports() const {
   return out;
 }
 
+Status ModelWriter::Write(const std::string& path) {
+  switch (format_) {
+    case ModelFormat::kPlm:
+      return WritePlm(path);
+    case ModelFormat::kGguf:
+      return WriteGguf(path);
+    case ModelFormat::kFolder:
+      return WriteFolder(path);
+  }
+  return Internal("format");
+}
+
 Result<ordered_json> ModelWriter::Run(const std::string& path) {
   const auto start = std::chrono::steady_clock::now();
   if (format_ == ModelFormat::kGguf) POCKETLM_RETURN_IF_ERROR(PrepareForGguf());
+  if (format_ == ModelFormat::kFolder) POCKETLM_RETURN_IF_ERROR(PrepareForFolder());
   Unverified file(path + ".unverified");
   POCKETLM_RETURN_IF_ERROR(Plan(file.path()));
-  POCKETLM_RETURN_IF_ERROR(format_ == ModelFormat::kPlm ? WritePlm(file.path())
-                                                        : WriteGguf(file.path()));
+  POCKETLM_RETURN_IF_ERROR(Write(file.path()));
   POCKETLM_RETURN_IF_ERROR(Verify(file.path()));
-  std::error_code ignored;
-  const uint64_t bytes = fs::file_size(file.path(), ignored);
+  const uint64_t bytes = SizeOf(file.path());
   POCKETLM_RETURN_IF_ERROR(file.RenameTo(path));
   if (!Proceed(1.0)) Log(LogLevel::kInfo, path + ": the cancel came after the last step");
 
   for (const std::string& note : notes_) Log(LogLevel::kInfo, path + ": " + note);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return ordered_json{{"output", path},
-                      {"format", format_ == ModelFormat::kPlm ? "plm" : "gguf"},
+                      {"format", FormatName()},
                       {"type", TypeName()},
                       {"method", Method()},
                       {"bytes", bytes},
@@ -480,15 +597,22 @@ Result<ordered_json> WriteModel(const ModelContent& content, const std::string& 
                                 const ConversionProgress& progress) {
   POCKETLM_ASSIGN_OR_RETURN(const ModelFormat format, FormatOfPath(path));
   std::error_code ignored;
-  const fs::file_status status = fs::status(path, ignored);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
+  std::string place = path;
+  while (place.size() > 1 && place.ends_with('/')) place.pop_back();
+  const fs::file_status status = fs::status(place, ignored);
+  if (format == ModelFormat::kFolder) {
+    if (fs::exists(status) && !(fs::is_directory(status) && fs::is_empty(place, ignored)))
+      return InvalidArgument(
+          "output " + path +
+          ": expected an empty folder or a free name, got something else of that name");
+  } else if (fs::exists(status) && !fs::is_regular_file(status)) {
     return InvalidArgument("output " + path +
                            ": expected a file or a free name, got something else of that name");
   }
   if (num_threads < 0 || num_threads > 1024) {
     return InvalidArgument("threads: expected 0 to 1024, got " + std::to_string(num_threads));
   }
-  return ModelWriter(content, format, options, num_threads, progress).Run(path);
+  return ModelWriter(content, format, options, num_threads, progress).Run(place);
 }
 
 }  // namespace pocketlm

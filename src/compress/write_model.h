@@ -1,4 +1,4 @@
-// Writes a model to a .plm or GGUF file and checks what was written. Memory: one tensor at a time.
+// Writes a model to a .plm or GGUF file or a Hugging Face folder and checks what was written. Memory: one tensor at a time.
 #pragma once
 
 #include <functional>
@@ -37,10 +37,13 @@ using ConversionProgress = std::function<bool(double fraction)>;
 // GGUF needs llama's q_proj and k_proj in interleaved order and llama3's rotary scaling as a tensor of divisors;
 // both are made where the source has them otherwise.
 //
+// A folder (config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json) needs them in halves, and rotary scaling
+// in the configuration; Gemma's norms are stored less one there.
+//
 // Returns a report: {output, format, type, bytes, architecture, parameters, bits_per_weight, types: [{type, tensors,
 // parameters, bytes, exact, relative_rms_error, max_error}], notes: [text], verified: true, seconds}. An error is the
 // stored values' against the source's; exact means that there is none.
-// Errors  kInvalidArgument: `path` is a folder or no regular file. kDataError: a tensor and its row named.
+// Errors  kInvalidArgument: `path` is taken by something else than a file, or for a folder than an empty one. kDataError: a tensor and its row named.
 //         kUnsupported: what GGUF cannot say. kIoError: the disk. kCancelled. kInternal: the check failed.
 Result<nlohmann::ordered_json> WriteModel(const ModelContent& content, const std::string& path,
                                           const EncodingOptions& options, int num_threads,

@@ -1,4 +1,5 @@
 // ModelConfig to and from the "config" object of a .plm file.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,18 @@ const char* ModelType(Architecture architecture) {
       return "llama";
     case Architecture::kGemma3:
       return "gemma3_text";
+  }
+  return "unknown";
+}
+
+const char* ModelClass(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kQwen3:
+      return "Qwen3ForCausalLM";
+    case Architecture::kLlama:
+      return "LlamaForCausalLM";
+    case Architecture::kGemma3:
+      return "Gemma3ForCausalLM";
   }
   return "unknown";
 }
@@ -84,6 +97,37 @@ ordered_json ConfigToPlmJson(const ModelConfig& c) {
   out["has_qk_norm"] = c.has_qk_norm;
   out["has_post_norms"] = c.has_post_norms;
   out["norm_weights_minus_one"] = c.norm_weights_minus_one;
+  return out;
+}
+
+Result<ordered_json> ConfigToHuggingFaceJson(const ModelConfig& c) {
+  const bool gemma = c.architecture == Architecture::kGemma3;
+  ordered_json out = {{"architectures", {ModelClass(c.architecture)}}};
+  out.update(ConfigToPlmJson(c));
+  for (const char* key : {"rope_layout", "embedding_scale", "attention_scale", "has_qk_norm",
+                          "has_post_norms", "norm_weights_minus_one"})
+    out.erase(key);
+  if (gemma) {
+    // The scale is what Transformers makes of this number, which is a whole one there.
+    const double scale = static_cast<double>(c.attention_scale);
+    out["query_pre_attn_scalar"] = std::llround(std::min(1.0 / (scale * scale), 1e15));
+    out["final_logit_softcapping"] = nullptr;
+    out["attn_logit_softcapping"] = nullptr;
+  } else {
+    out.erase("rope_local_base_freq");
+    out["attention_bias"] = false;
+  }
+  // What this says is what it was made of, or else it cannot be said.
+  POCKETLM_ASSIGN_OR_RETURN(ModelConfig read, ConfigFromHuggingFace(out));
+  read.norm_weights_minus_one = c.norm_weights_minus_one;          // the weights' matter
+  if (!gemma) read.rope_local_base_freq = c.rope_local_base_freq;  // which nothing uses
+  const ordered_json meant = ConfigToPlmJson(c), said = ConfigToPlmJson(read);
+  for (const auto& [key, value] : meant.items()) {
+    if (said.value(key, ordered_json()) != value)
+      return Unsupported("config.json: " + key + ": expected " +
+                         said.value(key, ordered_json()).dump() + ", which is all that a " +
+                         ModelType(c.architecture) + " model can have, got " + value.dump());
+  }
   return out;
 }
 

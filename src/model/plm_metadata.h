@@ -49,6 +49,10 @@ Result<PlmDescription> ReadPlmDescription(const PlmFile& file);
 nlohmann::ordered_json ConfigToPlmJson(const ModelConfig& config);
 Result<ModelConfig> ConfigFromPlmJson(const nlohmann::json& config);
 
+// A config.json for Transformers: without names of our own. kUnsupported, naming the field, if the model has what such a
+// file cannot say: rotary pairs that are interleaved, another embedding scale than the class's. What norm_weights_minus_one says is taken for granted.
+Result<nlohmann::ordered_json> ConfigToHuggingFaceJson(const ModelConfig& config);
+
 // The tokenizer without its tables as JSON, and the tables as bytes.
 nlohmann::ordered_json TokenizerToPlmJson(const TokenizerSpec& spec);
 Result<std::string> TokenizerToPlmBytes(const TokenizerSpec& spec);

@@ -406,8 +406,8 @@ TEST(Convert, OutputsThatAreRefused) {
   fails(JoinPath(directory, "link.plm"), StatusCode::kInvalidArgument, "got the input");
   fs::create_hard_link(source, JoinPath(directory, "hard.plm"));
   fails(JoinPath(directory, "hard.plm"), StatusCode::kInvalidArgument, "got the input");
-  fails(JoinPath(directory, "x.bin"), StatusCode::kInvalidArgument, "ends in .plm or .gguf");
-  fails("", StatusCode::kInvalidArgument, "ends in .plm or .gguf");
+  fails(JoinPath(directory, "x.bin"), StatusCode::kInvalidArgument, "ends in .plm, .gguf or");
+  fails("", StatusCode::kInvalidArgument, "ends in .plm, .gguf or");
   fails(JoinPath(directory, "none/x.plm"), StatusCode::kNotFound, "none/x.plm");
   fs::create_directory(JoinPath(directory, "folder.plm"));
   fails(JoinPath(directory, "folder.plm"), StatusCode::kInvalidArgument, "got something else");

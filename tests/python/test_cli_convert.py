@@ -181,7 +181,7 @@ def test_the_text_report(run, tmp_path, config):
 
 @pytest.mark.parametrize("arguments,text", [
     ([], "-o"),
-    (["-o", "x.bin"], "expected a name that ends in .plm or .gguf"),
+    (["-o", "x.bin"], "expected a name that ends in .plm, .gguf or, for a folder, /"),
     (["-o", "x.plm", "--type", "q4_1"], "type: expected int4, int8, f16 for a .plm file"),
     (["-o", "x.gguf", "--type", "int4"], "type: expected q4_0, q4_1, q8_0, f16 for a .gguf file"),
     (["-o", "x.plm", "--head-type", "3"], "head type: expected"),
@@ -329,6 +329,84 @@ def test_a_size_decides_types(run, tmp_path, config):
                             (["--target-mb", "0.01", "--calibration", text], "expected at least"),
                             (["--target-mb", "0.4", "--calibration", text, "--type", "int8"], "expected no type")]:
         done = run("convert", plm, "-o", tmp_path / "none.plm", *flags)
-        assert done.returncode == 1 and expected in done.err and done.err.count("\n") == 1
+        assert done.returncode == 2 and expected in done.err and done.err.count("\n") == 1
         assert not (tmp_path / "none.plm").exists()
     assert run("convert", plm, "-o", out, "--target-mb", "-1").returncode == 2
+
+
+def golden_arrays(name):
+    """prompt -> (ids, logits after its last token) that Transformers computed with a tiny model."""
+    expected = json.loads((GOLDENS / name / "expected.json").read_text())
+    floats = np.fromfile(GOLDENS / name / "expected.bin", np.float32)
+    for array in expected["arrays"]:
+        if array["what"] == "logits":
+            begin = array["offset"]
+            yield expected["prompts"][array["prompt"]], floats[begin:begin + array["shape"][0]]
+
+
+@pytest.mark.parametrize("form", ["hf", "model.gguf", "plm"])
+@pytest.mark.parametrize("name", ["tiny_qwen3", "tiny_llama", "tiny_llama_untied", "tiny_llama3", "tiny_gemma3"])
+def test_folders_are_models_of_transformers(run, tmp_path, name, form):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    source = GOLDENS / name / form
+    if form == "plm":
+        source = tmp_path / "m.plm"
+        report(run("convert", GOLDENS / name / "hf", "-o", source, "--type", "f16", "--json"))
+    out = tmp_path / "folder"
+    if (name, form) == ("tiny_llama3", "model.gguf"):
+        done = run("convert", source, "-o", f"{out}/")
+        assert done.returncode == 1 and "rope_freqs.weight" in done.err and not out.exists()
+        return
+    made = report(run("convert", source, "-o", f"{out}/", "--json"))
+    assert made["format"] == "safetensors" and made["verified"]
+    assert made["bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    model, loading = transformers.AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, output_loading_info=True)
+    assert not any(loading.values()), loading
+    for ids, logits in golden_arrays(name):
+        with torch.no_grad():
+            ours = model(torch.tensor([ids])).logits[0, -1].numpy()
+        np.testing.assert_allclose(ours, logits, atol=2e-5 * float(np.abs(logits).max()), rtol=0)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    theirs = transformers.AutoTokenizer.from_pretrained(GOLDENS / name / "hf")
+    text = "The quick brown fox, 1234 times.\n今天天气很好。 café"
+    assert tokenizer(text).input_ids == theirs(text).input_ids
+    # And back: the same file as from the first form.
+    report(run("convert", out, "-o", tmp_path / "back.plm", "--type", "f16", "--json"))
+    report(run("convert", source, "-o", tmp_path / "direct.plm", "--type", "f16", "--json"))
+    assert run("diff", tmp_path / "back.plm", tmp_path / "direct.plm", "-", "--ctx", "16", "--json",
+               stdin=text.encode() * 20).returncode == 0
+    found = report(run("diff", tmp_path / "back.plm", tmp_path / "direct.plm", "-", "--ctx", "16", "--json",
+                       stdin=text.encode() * 20))
+    assert found["overall"]["kl_max"] == 0
+
+
+def test_quantized_weights_reach_transformers_exactly(run, tmp_path):
+    """Codes become F32 values without loss, and come back to the same codes."""
+    model = require_model("smollm2-135m")
+    folder = tmp_path / "folder"
+    made = report(run("convert", model, "-o", f"{folder}/", "--type", "f32", "--json"))
+    assert all(t["exact"] for t in made["types"])
+    import safetensors.numpy
+
+    ours = safetensors.numpy.load_file(folder / "model.safetensors")
+    theirs = values(model)
+    assert len(ours) == len(theirs)
+    for name, mine in [("model.embed_tokens.weight", "token_embd.weight"), ("model.norm.weight", "output_norm.weight"),
+                       ("model.layers.7.mlp.down_proj.weight", "blk.7.ffn_down.weight")]:
+        np.testing.assert_array_equal(ours[name], theirs[mine])
+
+
+def test_a_folder_takes_nobodys_place(run, tmp_path, config):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "mine.txt").write_text("keep")
+    done = run("convert", GOLDENS / "tiny_qwen3" / "hf", "-o", f"{taken}/")
+    assert done.returncode == 2 and "empty folder" in done.err
+    assert [path.name for path in taken.iterdir()] == ["mine.txt"]
+    (taken / "mine.txt").unlink()
+    assert run("convert", GOLDENS / "tiny_qwen3" / "hf", "-o", f"{taken}/").returncode == 0
+    assert (taken / "model.safetensors").exists()
+    done = run("convert", GOLDENS / "tiny_qwen3" / "hf", "-o", f"{tmp_path}/other/", "--type", "int4")
+    assert done.returncode == 2 and "f16, f32 for a folder" in done.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "taken"]
