@@ -79,10 +79,10 @@ const char* DecoderOpName(DecoderOp op) {
   return kNames[static_cast<int>(op)];
 }
 
-void Decoder::RopeTable::Fill(size_t rows, size_t first_position) {
+void Decoder::RopeTable::Fill(size_t row, size_t rows, size_t first_position) {
   const size_t half = inverse_frequencies.size();
-  for (size_t r = 0; r < rows; ++r) {
-    const float position = static_cast<float>(first_position + r);
+  for (size_t r = row; r < row + rows; ++r) {
+    const float position = static_cast<float>(first_position + r - row);
     for (size_t i = 0; i < half; ++i) {
       // The product is rounded to float before the cosine, as in Transformers.
       const double angle = position * inverse_frequencies[i];
@@ -150,10 +150,37 @@ Status Decoder::Forward(std::span<const int32_t> ids, size_t first_position, KvC
                         const std::atomic<bool>* cancel) {
   POCKETLM_CHECK(!ids.empty() && ids.size() <= max_rows_);
   POCKETLM_CHECK(first_position + ids.size() <= cache->capacity());
+  const RowRun run = {0, ids.size(), first_position};
+  return RunLayers(ids, {&run, 1}, cache, cancel);
+}
+
+Status Decoder::ForwardTree(std::span<const int32_t> ids, std::span<const size_t> positions,
+                            KvCache* cache, const std::atomic<bool>* cancel) {
+  POCKETLM_CHECK(!ids.empty() && ids.size() <= max_rows_ && positions.size() == ids.size());
+  std::vector<RowRun> runs;
+  for (size_t row = 0; row < positions.size(); ++row) {
+    POCKETLM_CHECK(positions[row] < cache->capacity());
+    if (row > 0 && positions[row] == positions[row - 1] + 1) {
+      ++runs.back().rows;
+    } else {
+      runs.push_back({row, 1, positions[row]});
+    }
+  }
+  return RunLayers(ids, runs, cache, cancel);
+}
+
+void Decoder::FillRope(std::span<const RowRun> runs) {
+  for (const RowRun& run : runs) {
+    global_rope_.Fill(run.row, run.rows, run.first_position);
+    if (config_->sliding_window > 0) local_rope_.Fill(run.row, run.rows, run.first_position);
+  }
+}
+
+Status Decoder::RunLayers(std::span<const int32_t> ids, std::span<const RowRun> runs,
+                          KvCache* cache, const std::atomic<bool>* cancel) {
   const size_t rows = ids.size();
   POCKETLM_RETURN_IF_ERROR(Reserve(max_rows_, cache->capacity()));
-  global_rope_.Fill(rows, first_position);
-  if (config_->sliding_window > 0) local_rope_.Fill(rows, first_position);
+  FillRope(runs);
   {
     const OpTimer timer(profile_, DecoderOp::kEmbed);
     backend_->Embed(weights_->embed_tokens, ids, config_->embedding_scale, residual_);
@@ -162,7 +189,7 @@ Status Decoder::Forward(std::span<const int32_t> ids, size_t first_position, KvC
     if (cancel != nullptr && cancel->load(std::memory_order_relaxed))
       return Cancelled("forward: cancelled by the caller");
     const LayerWeights& layer = weights_->layers[i];
-    Attend(layer, i, rows, first_position, cache);
+    Attend(layer, i, rows, runs, cache);
     FeedForward(layer, rows);
     if (observer_) observer_(i, {residual_, rows * config_->hidden_size});
   }
@@ -174,59 +201,65 @@ Status Decoder::ForwardLayer(size_t layer, std::span<float> hidden_states, size_
   const size_t rows = hidden_states.size() / config_->hidden_size;
   POCKETLM_CHECK(rows > 0 && rows <= max_rows_ && first_position + rows <= cache->capacity());
   POCKETLM_RETURN_IF_ERROR(Reserve(max_rows_, cache->capacity()));
-  global_rope_.Fill(rows, first_position);
-  if (config_->sliding_window > 0) local_rope_.Fill(rows, first_position);
+  const RowRun run = {0, rows, first_position};
+  FillRope({&run, 1});
   std::copy(hidden_states.begin(), hidden_states.end(), residual_);
-  Attend(weights_->layers[layer], layer, rows, first_position, cache);
+  Attend(weights_->layers[layer], layer, rows, {&run, 1}, cache);
   FeedForward(weights_->layers[layer], rows);
   std::copy_n(residual_, hidden_states.size(), hidden_states.begin());
   return OkStatus();
 }
 
-void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position,
-                     KvCache* cache) {
+void Decoder::Attend(const LayerWeights& layer, size_t index, size_t rows,
+                     std::span<const RowRun> runs, KvCache* cache) {
+  {
+    const OpTimer timer(profile_, DecoderOp::kQkvProjection);
+    const MatMulOutput qkv[] = {{&layer.q_proj, q_}, {&layer.k_proj, k_}, {&layer.v_proj, v_}};
+    backend_->MatMul({residual_, rows, layer.attention_norm.data(), config_->rms_norm_eps}, qkv,
+                     false);
+  }
+  for (const RowRun& run : runs) AttendRun(layer, index, run, cache);
+  const OpTimer timer(profile_, DecoderOp::kOutputProjection);
+  AddProduct(layer.o_proj, attended_, rows, layer.post_attention_norm);
+}
+
+void Decoder::AttendRun(const LayerWeights& layer, size_t index, const RowRun& run,
+                        KvCache* cache) {
   const ModelConfig& c = *config_;
   const bool sliding = c.LayerIsSliding(index);
   const RopeTable& rope = sliding ? local_rope_ : global_rope_;
   const KvLayer& kv = cache->layer(index);
-  {
-    const OpTimer timer(profile_, DecoderOp::kQkvProjection);
-    const MatMulOutput qkv[] = {{&layer.q_proj, q_}, {&layer.k_proj, k_}, {&layer.v_proj, v_}};
-    backend_->MatMul({residual_, rows, layer.attention_norm.data(), c.rms_norm_eps}, qkv, false);
-  }
+  const size_t q_begin = run.row * c.num_attention_heads * c.head_dim;
+  const size_t kv_begin = run.row * c.num_key_value_heads * c.head_dim;
   {
     const OpTimer timer(profile_, DecoderOp::kRopeAppend);
     RopeAppendArgs args;
-    args.q = q_;
-    args.k = k_;
-    args.v = v_;
-    args.rows = rows;
+    args.q = q_ + q_begin;
+    args.k = k_ + kv_begin;
+    args.v = v_ + kv_begin;
+    args.rows = run.rows;
     args.num_heads = c.num_attention_heads;
     args.q_norm = c.has_qk_norm ? layer.q_norm.data() : nullptr;
     args.k_norm = c.has_qk_norm ? layer.k_norm.data() : nullptr;
     args.norm_eps = c.rms_norm_eps;
-    args.cos = rope.cos.data();
-    args.sin = rope.sin.data();
+    args.cos = rope.cos.data() + run.row * (c.head_dim / 2);
+    args.sin = rope.sin.data() + run.row * (c.head_dim / 2);
     args.layout = c.rope_layout;
     args.kv = &kv;
-    args.first_position = first_position;
+    args.first_position = run.first_position;
     backend_->RopeAppend(args);
   }
-  {
-    const OpTimer timer(profile_, DecoderOp::kAttention);
-    AttentionArgs args;
-    args.q = q_;
-    args.out = attended_;
-    args.rows = rows;
-    args.num_heads = c.num_attention_heads;
-    args.first_position = first_position;
-    args.window = sliding ? c.sliding_window : 0;
-    args.scale = c.attention_scale;
-    args.kv = &kv;
-    backend_->Attention(args);
-  }
-  const OpTimer timer(profile_, DecoderOp::kOutputProjection);
-  AddProduct(layer.o_proj, attended_, rows, layer.post_attention_norm);
+  const OpTimer timer(profile_, DecoderOp::kAttention);
+  AttentionArgs args;
+  args.q = q_ + q_begin;
+  args.out = attended_ + q_begin;
+  args.rows = run.rows;
+  args.num_heads = c.num_attention_heads;
+  args.first_position = run.first_position;
+  args.window = sliding ? c.sliding_window : 0;
+  args.scale = c.attention_scale;
+  args.kv = &kv;
+  backend_->Attention(args);
 }
 
 void Decoder::FeedForward(const LayerWeights& layer, size_t rows) {
@@ -277,7 +310,7 @@ Status Decoder::FillSynthetically(size_t positions, KvCache* cache) {
   const size_t kv_values = size_t{c.num_key_value_heads} * c.head_dim;
   for (size_t first = 0; first < positions; first += max_rows_) {
     const size_t rows = std::min(max_rows_, positions - first);
-    global_rope_.Fill(rows, first);
+    global_rope_.Fill(0, rows, first);
     for (size_t i = 0; i < weights_->layers.size(); ++i) {
       fill(k_, rows * kv_values);
       fill(v_, rows * kv_values);

@@ -58,7 +58,15 @@ class Decoder {
   Status Forward(std::span<const int32_t> ids, size_t first_position, KvCache* cache,
                  const std::atomic<bool>* cancel);
 
-  // logits[i] = head · norm(hidden state of row row_begin + i) of the last Forward, [row_count, vocab_size].
+  // Runs the nodes of a token tree in one pass: `ids` in preorder, each at its position, whose predecessors are the latest nodes
+  // before it at the positions before, or else in `cache`. A node is computed, bit for bit, as if Forward had run the path to it alone. The cache
+  // is written as nodes are met, a node over its earlier siblings, so a tree may be cut between any two nodes into several
+  // calls. Otherwise as Forward.
+  Status ForwardTree(std::span<const int32_t> ids, std::span<const size_t> positions,
+                     KvCache* cache, const std::atomic<bool>* cancel);
+
+  // logits[i] = head · norm(hidden state of row row_begin + i) of the last Forward, ForwardTree or ForwardLayer,
+  // [row_count, vocab_size].
   void Logits(size_t row_begin, size_t row_count, float* logits);
 
   // Runs one layer in place on the residual stream, hidden_states [rows, hidden_size] with rows ≤ max_rows, as Forward
@@ -80,13 +88,25 @@ class Decoder {
   struct RopeTable {
     std::vector<float> inverse_frequencies;  // [head_dim / 2]
     std::vector<float> cos, sin;
-    void Fill(size_t rows, size_t first_position);
+    // Rows [row, row + rows), for positions first_position ….
+    void Fill(size_t row, size_t rows, size_t first_position);
   };
 
   Decoder() = default;
   Status Reserve(size_t rows, size_t positions);
-  void Attend(const LayerWeights& layer, size_t index, size_t rows, size_t first_position,
+  // Rows at consecutive positions, each seeing the ones before.
+  struct RowRun {
+    size_t row = 0;
+    size_t rows = 0;
+    size_t first_position = 0;
+  };
+
+  void FillRope(std::span<const RowRun> runs);
+  Status RunLayers(std::span<const int32_t> ids, std::span<const RowRun> runs, KvCache* cache,
+                   const std::atomic<bool>* cancel);
+  void Attend(const LayerWeights& layer, size_t index, size_t rows, std::span<const RowRun> runs,
               KvCache* cache);
+  void AttendRun(const LayerWeights& layer, size_t index, const RowRun& run, KvCache* cache);
   void FeedForward(const LayerWeights& layer, size_t rows);
   // residual += w · x, normalized first if the architecture does.
   void AddProduct(const WeightMatrix& w, const float* x, size_t rows,

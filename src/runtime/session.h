@@ -111,6 +111,14 @@ class Session {
   // empty session or too small a buffer.
   Status CopyLogits(std::span<float> logits);
 
+  // Log-probabilities (natural) of every token of every branch, each a way in which the session's text may go on: out[b][i] is that of
+  // branches[b][i] after the text and branches[b][0, i). Tokens of the model's vocabulary without a text of their own have none, as in
+  // CopyLogits. Branches that begin alike share that beginning, and all share the text: the cost is that of the distinct beginnings, in passes of
+  // prefill_chunk tokens, and the result of a branch is bit for bit the one that it would have alone. The session's tokens stay.
+  // kInvalidArgument: no text, an empty branch, an id outside the vocabulary; kContextFull: no room for the longest branch.
+  Result<std::vector<std::vector<float>>> ScoreBranches(
+      std::span<const std::vector<int32_t>> branches);
+
   // Answers the prompt; the answer's tokens join the session. On failure the tokens are those before the call.
   // kInvalidArgument: no prompt, options that make no sense; kContextFull: no room for an answer.
   Result<GenerateResult> Generate(const GenerateOptions& options, const TextSink& sink);
@@ -145,6 +153,7 @@ class Session {
   friend class AnswerLoop;       // generate.cc
   friend class WindowPass;       // text_windows.cc
   friend class BenchmarkRunner;  // benchmark.cc
+  friend class BranchPass;       // branches.cc
 
   Session(std::shared_ptr<Model> model, SessionOptions options, Decoder decoder, KvCache cache);
 
