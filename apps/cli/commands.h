@@ -14,6 +14,7 @@ void AddRunCommand(CLI::App& program, Action* action);
 void AddChatCommand(CLI::App& program, Action* action);
 void AddTokenizeCommand(CLI::App& program, Action* action);
 void AddPerplexityCommand(CLI::App& program, Action* action);
+void AddDecideCommand(CLI::App& program, Action* action);
 void AddDiffCommand(CLI::App& program, Action* action);
 void AddBenchCommand(CLI::App& program, Action* action);
 void AddInspectCommand(CLI::App& program, Action* action);

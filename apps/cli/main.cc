@@ -34,6 +34,7 @@ void AddCommands(CLI::App& program, Action* action) {
   AddRunCommand(program, action);
   AddChatCommand(program, action);
   AddTokenizeCommand(program, action);
+  AddDecideCommand(program, action);
   AddPerplexityCommand(program, action);
   AddDiffCommand(program, action);
   AddBenchCommand(program, action);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "pocketlm/convert.h"
+#include "pocketlm/decide.h"
 #include "pocketlm/measure.h"
 #include "pocketlm/pocketlm.h"
 
@@ -266,6 +267,29 @@ class Comparison {
     void operator()(plm_comparison* comparison) const { plm_comparison_free(comparison); }
   };
   std::unique_ptr<plm_comparison, Free> handle_;
+};
+
+// Decisions with a session, which must outlive this object.
+class Decider {
+ public:
+  explicit Decider(Session* session) {
+    plm_decider* handle = nullptr;
+    internal::Check(plm_decider_create(session->get(), &handle));
+    handle_.reset(handle);
+  }
+
+  // JSON in and out; see plm_decider_decide.
+  std::string Decide(const std::string& request_json) {
+    char* json = nullptr;
+    internal::Check(plm_decider_decide(handle_.get(), request_json.c_str(), &json));
+    return internal::TakeString(json);
+  }
+
+ private:
+  struct Free {
+    void operator()(plm_decider* decider) const { plm_decider_free(decider); }
+  };
+  std::unique_ptr<plm_decider, Free> handle_;
 };
 
 // JSON; see plm_inspect_tensors. `against` may be empty: nothing.

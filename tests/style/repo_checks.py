@@ -20,7 +20,8 @@ ALLOWED = {
     "model": _CORE,
     "runtime": _CORE | {"model", "meter"},
     "compress": _CORE | {"model"},
-    "capi": _CORE | {"model", "compress", "runtime", "meter"},
+    "decide": _CORE | {"model", "runtime"},
+    "capi": _CORE | {"model", "compress", "runtime", "decide", "meter"},
 }
 PUBLIC = "pocketlm"  # include/pocketlm, the only folder of ours that apps may include
 
